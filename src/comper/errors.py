@@ -1,0 +1,37 @@
+"""What can go wrong in a way the user can mend: one sentence each, and the exit code the command line answers with."""
+
+
+class ComperError(Exception):
+    """A problem that is told in one or two sentences, never as a traceback."""
+
+    exit_code = 1
+
+
+class UsageError(ComperError):
+    """A wrong name, number, key or folder."""
+
+    exit_code = 2
+
+
+class DamagedFileError(ComperError):
+    """A file that does not hold what it should."""
+
+    exit_code = 3
+
+
+class ResourceError(ComperError):
+    """Too little memory or disk."""
+
+    exit_code = 4
+
+
+class DivergedError(ComperError):
+    """Learning produced NaN or infinity."""
+
+    exit_code = 5
+
+
+class LockedError(ComperError):
+    """Another process works on the same run."""
+
+    exit_code = 6

@@ -1,0 +1,97 @@
+"""The run folder: one trial's record on disk, `<out>/<agent>/<game>/seed-<n>/`.
+
+    config.toml      every hyper-parameter, resolved
+    manifest.json    versions, commit, device, seed, ROM checksum, status; once finished also the digest of each log
+    episodes.jsonl   one line an episode: episode, score, frames, steps, total_frames, truncated
+    metrics.jsonl    one line every 100 agent steps: epsilon, losses, sizes of TM and RTM, ...
+
+Training writes it, `results/` reads it; this module is all that the two share.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from comper.errors import DamagedFileError
+
+FORMAT = 1
+CONFIG_FILE = "config.toml"
+MANIFEST_FILE = "manifest.json"
+EPISODES_FILE = "episodes.jsonl"
+METRICS_FILE = "metrics.jsonl"
+LOG_FILES = (EPISODES_FILE, METRICS_FILE)
+
+RUNNING = "running"
+FINISHED = "finished"
+
+
+@dataclass(frozen=True)
+class EpisodeRecord:
+    """One line of episodes.jsonl."""
+
+    episode: int
+    """1 for the first episode of the trial."""
+    score: float
+    """Undiscounted sum of the raw rewards."""
+    frames: int
+    """Emulator frames of this episode."""
+    steps: int
+    """Agent steps of this episode."""
+    total_frames: int
+    """Emulator frames of the trial so far, this episode included."""
+    truncated: bool
+    """Whether the frame cap ended it, not the game."""
+
+
+def run_path(out: Path, *, agent: str, game: str, seed: int) -> Path:
+    """Where the trial of one seed is kept."""
+    return out / agent / game / f"seed-{seed}"
+
+
+def read_json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield (line number, object) of a log; a last line without its newline was never finished and is dropped."""
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, start=1):
+            if not line.endswith(b"\n"):
+                return
+            try:
+                record = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise DamagedFileError(f"{path}, line {number}: not a line of JSON ({error}).") from None
+            if not isinstance(record, dict):
+                raise DamagedFileError(f"{path}, line {number}: expected a JSON object.")
+            yield number, record
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """The manifest of a run folder."""
+    path = folder / MANIFEST_FILE
+    try:
+        manifest = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise DamagedFileError(f"{path}: cannot be read as a manifest ({error}).") from None
+    if not isinstance(manifest, dict):
+        raise DamagedFileError(f"{path}: expected a JSON object.")
+    return manifest
+
+
+def log_digest(path: Path) -> dict[str, Any]:
+    """Lines, bytes and SHA-256 of a log, as a finished manifest keeps them under `files`."""
+    content = path.read_bytes()
+    return {"lines": content.count(b"\n"), "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Replace a file so that a reader, or a crash, meets the old content or the new, never half of it."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with open(temporary, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
