@@ -1,0 +1,186 @@
+"""Frames, each stored once: what makes a transition a few integers and strict similarity an equality of integers.
+
+Consecutive transitions share frames (s' of one is s of the next), stacked states share three of four, and games repeat
+themselves. `FrameStore` interns frames by content: equal pixels get the same id, so comparing ids compares pixels.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Ids = Sequence[int] | npt.NDArray[np.integer[Any]]
+
+
+class FrameStore:
+    """Frames interned by content and counted by reference; a frame nobody refers to is forgotten.
+
+    Ids are slots of `frames`. A new frame takes the lowest free slot, so ids depend on the calls alone, never on the
+    interpreter's hash seed, and a store read back from `state_dict` goes on with the same ids.
+    """
+
+    _hash: Callable[[bytes], int] = staticmethod(hash)
+
+    def __init__(self, shape: Sequence[int], dtype: npt.DTypeLike = np.uint8, *, initial_capacity: int = 1024) -> None:
+        if initial_capacity < 1:
+            raise ValueError(f"initial_capacity = {initial_capacity}: must be 1 or more.")
+        self.shape = tuple(int(n) for n in shape)
+        self.dtype = np.dtype(dtype)
+        self._is_float = np.issubdtype(self.dtype, np.floating)
+        self._next_serial = 0
+        self._clear(initial_capacity)
+
+    def _clear(self, capacity: int) -> None:
+        self._frames = np.empty((capacity, *self.shape), self.dtype)  # pages not yet written cost nothing
+        self._counts = np.zeros(capacity, np.int64)
+        self._serials = np.full(capacity, -1, np.int64)
+        self._ids_by_hash: dict[int, tuple[int, ...]] = {}
+        self._free: list[int] = []  # a heap of the free slots below _end
+        self._end = 0  # slots from here on were never used
+
+    # Frames in and out.
+
+    def intern(self, frame: npt.NDArray[Any]) -> int:
+        """The id of this content. The caller owns one more reference to it and gives it back with `release`."""
+        if frame.shape != self.shape or frame.dtype != self.dtype:
+            raise ValueError(f"frame of {frame.dtype}{frame.shape}: the store holds {self.dtype}{self.shape}.")
+        if self._is_float:
+            frame = frame + self.dtype.type(0)  # -0.0 equals 0.0, but its bytes do not
+        content = frame.tobytes()
+        key = self._hash(content)
+        ids = self._ids_by_hash.get(key, ())
+        for i in ids:
+            if self._frames[i].tobytes() == content:
+                self._counts[i] += 1
+                return i
+        i = self._take_slot()
+        self._frames[i] = frame
+        self._counts[i] = 1
+        self._ids_by_hash[key] = (*ids, i)
+        return i
+
+    def retain(self, ids: Ids) -> None:
+        """One more reference for each id; an id that occurs twice counts twice."""
+        array = self._held(ids)
+        np.add.at(self._counts, array, 1)
+
+    def release(self, ids: Ids) -> None:
+        """One reference less for each id; frames without any are forgotten and their slots are free again."""
+        array = self._held(ids)
+        np.subtract.at(self._counts, array, 1)
+        counts = self._counts[array]
+        if counts.size and counts.min() < 0:
+            np.add.at(self._counts, array, 1)
+            raise ValueError(f"release of frame {array[counts.argmin()]}: more references given back than owned.")
+        for i in set(array[counts == 0].tolist()):
+            self._forget(i)
+
+    def _held(self, ids: Ids) -> npt.NDArray[np.int64]:
+        array = np.asarray(ids, np.int64).ravel()
+        if array.size and not (array.min() >= 0 and array.max() < self._end and self._counts[array].min() > 0):
+            raise ValueError(f"frame ids {array[:8].tolist()}: not all of them are held by the store.")
+        return array
+
+    def _take_slot(self) -> int:
+        i = heapq.heappop(self._free) if self._free else self._end
+        if i == self._end:
+            self._end += 1
+            if self._end > len(self._frames):
+                self._grow()
+        self._serials[i] = self._next_serial
+        self._next_serial += 1
+        return i
+
+    def _grow(self) -> None:
+        old, old_counts, old_serials = self._frames, self._counts, self._serials
+        n = len(old)
+        self._frames = np.empty((2 * n, *self.shape), self.dtype)
+        self._counts = np.zeros(2 * n, np.int64)
+        self._serials = np.full(2 * n, -1, np.int64)
+        self._frames[:n], self._counts[:n], self._serials[:n] = old, old_counts, old_serials
+
+    def _forget(self, i: int) -> None:
+        key = self._hash(self._frames[i].tobytes())
+        others = tuple(j for j in self._ids_by_hash[key] if j != i)
+        if others:
+            self._ids_by_hash[key] = others
+        else:
+            del self._ids_by_hash[key]
+        self._serials[i] = -1
+        heapq.heappush(self._free, i)
+
+    # Frames as data.
+
+    @property
+    def frames(self) -> npt.NDArray[Any]:
+        """The backing array (capacity, *shape): `store.frames[ids]` gathers. Growing replaces it, so do not keep it."""
+        return self._frames
+
+    @property
+    def serials(self) -> npt.NDArray[np.int64]:
+        """For each slot a number that no other content of this store ever had, -1 when free: tells cached work from stale."""
+        return self._serials
+
+    def __len__(self) -> int:
+        return self._end - len(self._free)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the frames held."""
+        return len(self) * int(np.prod(self.shape)) * self.dtype.itemsize
+
+    def references(self, frame_id: int) -> int:
+        """How many references there are to this frame; 0 when the slot is free."""
+        return int(self._counts[frame_id])
+
+    def equal(self, id_a: int, id_b: int) -> bool:
+        """Whether two frames have equal pixels. They are interned: comparing the ids is enough."""
+        return id_a == id_b
+
+    # State.
+
+    def state_dict(self) -> dict[str, Any]:
+        """The frames held, their ids and reference counts. The free slots follow from the ids."""
+        ids = np.flatnonzero(self._counts)
+        return {"ids": ids, "counts": self._counts[ids], "frames": self._frames[ids]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Become the store that wrote this state. Serials are new: what others cached about the old frames is stale."""
+        ids, counts, frames = (np.asarray(state[name]) for name in ("ids", "counts", "frames"))
+        if frames.shape != (len(ids), *self.shape) or frames.dtype != self.dtype:
+            raise ValueError(f"state of frames {frames.dtype}{frames.shape[1:]}: the store holds {self.dtype}{self.shape}.")
+        capacity, end = len(self._frames), int(ids.max(initial=-1)) + 1
+        while capacity < end:
+            capacity *= 2
+        self._clear(capacity)
+        self._end = end
+        self._counts[ids], self._frames[ids] = counts, frames
+        self._serials[ids] = self._next_serial + np.arange(len(ids))
+        self._next_serial += len(ids)
+        self._free = np.flatnonzero(self._counts[:end] == 0).tolist()  # ascending, which is a heap
+        for i in ids.tolist():
+            key = self._hash(self._frames[i].tobytes())
+            self._ids_by_hash[key] = (*self._ids_by_hash.get(key, ()), i)
+
+    def check_valid(self) -> tuple[bool, str]:
+        """Whether the invariants hold, and the first that does not."""
+        held = np.flatnonzero(self._counts).tolist()
+        listed = sorted(i for ids in self._ids_by_hash.values() for i in ids)
+        contents = {self._frames[i].tobytes() for i in held}
+        serials = self._serials[held]
+        claims = {
+            "no negative reference count": bool((self._counts >= 0).all()),
+            "the frames counted are the frames listed by hash": held == listed,
+            "every slot below the end is held or free": sorted([*held, *self._free]) == list(range(self._end)),
+            "no content is stored twice": len(contents) == len(held),
+            "every frame is listed under its hash": all(
+                self._hash(self._frames[i].tobytes()) == key for key, ids in self._ids_by_hash.items() for i in ids
+            ),
+            "serials of held frames differ": len(np.unique(serials)) == len(held) and bool((serials >= 0).all()),
+        }
+        broken = [claim for claim, holds in claims.items() if not holds]
+        return not broken, broken[0] if broken else "valid"
