@@ -1,0 +1,21 @@
+"""Similarity indexes: the paper's Transition Memory Index (TMI), Section 4.2, with three ways to answer.
+
+`exact` for δ = 0, `l2` for δ > 0, both without an approximation, and `faiss`, the paper's own choice.
+"""
+
+from __future__ import annotations
+
+from comper.memory.frames import FrameStore
+from comper.memory.indexes.base import NO_MATCH, SimilarityIndex, TransitionKey
+from comper.memory.indexes.exact import ExactIndex
+
+__all__ = ["NO_MATCH", "ExactIndex", "SimilarityIndex", "TransitionKey", "make_index"]
+
+
+def make_index(kind: str, frames: FrameStore, threshold: float) -> SimilarityIndex:
+    """The index of this kind (exact, l2 or faiss) over the store's frames, with δ = threshold."""
+    if kind == "exact":
+        if threshold != 0:
+            raise ValueError(f"threshold = {threshold}: must be 0 with kind = 'exact'; use 'l2' or 'faiss'.")
+        return ExactIndex(frames)
+    raise ValueError(f"kind = {kind!r}: must be one of exact, l2, faiss.")
