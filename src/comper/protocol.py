@@ -60,10 +60,15 @@ class ProtocolConfig:
 
     frames: int = setting(100_000, "Table 3", "emulator frames to learn from; the episode running then is played out")
     frame_skip: int = setting(5, "Table 3", "frames an action lasts before the next observation")
-    sticky_probability: float = setting(0.25, "Table 3", "chance, per frame, that the emulator repeats the last executed action")
+    sticky_probability: float = setting(
+        0.25, "Table 3", "chance, per frame, that the emulator repeats the last executed action"
+    )
     episode_cap_frames: int = setting(18_000, "A10", "frames after which an episode is cut off: a truncation, not a game over")
     pooling: str = setting(
-        "average", "Table 7", "how the last two frames become one: ALE's colour averaging, or the maximum", ("average", "max", "none")
+        "average",
+        "Table 7",
+        "how the last two frames become one: ALE's colour averaging, or the maximum",
+        ("average", "max", "none"),
     )
     observation: str = setting(
         "single",
@@ -91,7 +96,9 @@ class ProtocolConfig:
             _require(getattr(self, name) >= 0, name, getattr(self, name), "0 or more")
         for f in dataclasses.fields(self):
             choices = f.metadata["choices"]
-            _require(not choices or getattr(self, f.name) in choices, f.name, getattr(self, f.name), f"one of {', '.join(choices)}")
+            _require(
+                not choices or getattr(self, f.name) in choices, f.name, getattr(self, f.name), f"one of {', '.join(choices)}"
+            )
         _require(self.sticky_probability < 1, "sticky_probability", self.sticky_probability, "less than 1")
         _require(self.screen_size >= 36, "screen_size", self.screen_size, "36 or more, or the convolutions do not fit")
 
@@ -131,7 +138,9 @@ class LearnerConfig(ProtocolConfig):
 class ComperConfig(LearnerConfig):
     """COMPER by Tables 3 to 7."""
 
-    target_period_steps: int = setting(100, "Table 7", "UTF, agent steps between trainings of the QLSTM, which then updates RTM")
+    target_period_steps: int = setting(
+        100, "Table 7", "UTF, agent steps between trainings of the QLSTM, which then updates RTM"
+    )
     sets_per_training: int = setting(1_000, "Table 7", "similar-transition sets taken from TM for one QLSTM training, at most")
     memory_sets: int = setting(100_000, "Table 7, A7", "similar-transition sets remembered; the oldest goes first")
     similarity_threshold: float = setting(0.0, "Table 7", "δ, the largest Euclidean distance between similar transitions")
@@ -144,7 +153,7 @@ class ComperConfig(LearnerConfig):
     alignment: str = setting(
         "successor",
         "Section 4.4, A1",
-        "Q-value the QLSTM learns for a transition: of the one that followed it, of its set's next member (Eq. 5), or max Q(s', ·)",
+        "Q-value the QLSTM learns for a transition: of its successor, of its set's next member (Eq. 5), or max Q(s', ·)",
         ("successor", "set", "max"),
     )
     sequence_length: int = setting(1, "Table 10, A3", "time steps of the QLSTM; above 1 it also reads the set's last Q-values")
@@ -159,7 +168,9 @@ class ComperConfig(LearnerConfig):
         super().__post_init__()
         delta, index = self.similarity_threshold, self.index
         _require(not (index == "exact" and delta > 0), "similarity_threshold", delta, "0 with index = exact; use l2 or faiss")
-        _require(self.sets_per_training <= self.memory_sets, "sets_per_training", self.sets_per_training, "at most memory_sets")
+        _require(
+            self.sets_per_training <= self.memory_sets, "sets_per_training", self.sets_per_training, "at most memory_sets"
+        )
 
     @property
     def index_kind(self) -> str:
@@ -219,7 +230,9 @@ PRESETS = {
             "COMPER, four frames as the state (84x84x4), a decision every 20 frames",
             ComperConfig(observation="stacked"),
         ),
-        AgentPreset("dqn", "DQN of Mnih et al. 2015 with the paper's settings, the last four frames as the state", DQNConfig()),
+        AgentPreset(
+            "dqn", "DQN of Mnih et al. 2015 with the paper's settings, the last four frames as the state", DQNConfig()
+        ),
         AgentPreset("random", "floor: a uniformly random action at every step", RandomConfig()),
         AgentPreset("constant", "floor: one action for ever (--action)", ConstantConfig()),
     )

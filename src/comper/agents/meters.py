@@ -1,0 +1,37 @@
+"""Mean losses between two lines of metrics.jsonl, summed where they are computed and read only when asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+class LossMeter:
+    """Running means, one a trial."""
+
+    def __init__(self, num_trials: int, device: torch.device):
+        self._sum = torch.zeros(num_trials, dtype=torch.float64, device=device)
+        self._count = torch.zeros(num_trials, dtype=torch.float64, device=device)
+
+    def add(self, losses: Tensor, trials: Sequence[int], active: Tensor) -> None:
+        """Count one loss for each active trial."""
+        rows = torch.as_tensor(trials, device=self._sum.device)
+        self._sum[rows] += torch.where(active, losses.double(), 0.0)
+        self._count[rows] += active
+
+    def read(self, trial: int) -> float | None:
+        """The mean since the last reading, None when nothing was learned."""
+        total, count = self._sum[trial].item(), self._count[trial].item()
+        self._sum[trial] = self._count[trial] = 0
+        return total / count if count else None
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Sums and counts since the last reading."""
+        return {"sum": self._sum, "count": self._count}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Read back what `state_dict` wrote."""
+        self._sum.copy_(state["sum"])
+        self._count.copy_(state["count"])

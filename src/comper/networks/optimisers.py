@@ -1,0 +1,116 @@
+"""RMSProp, twice: as Mnih et al. (2015) define it for the CNN (Table 5), and the plain form for the QLSTM (Table 6).
+
+Each keeps its moving averages per parameter, shaped like the population's groups. The arithmetic runs over slices that fit a
+CPU's cache, because the optimiser's cost is the memory it moves, not what it computes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from comper.networks.parameters import Parameters, Population
+
+SLICE = 1 << 18
+"""Elements handled at a time on a CPU, so that the intermediate results stay in its cache."""
+
+Gradients = dict[str, Tensor]
+
+
+class MnihRMSProp:
+    """w ← w - α · g / sqrt(n - m² + ε), with m and n the moving averages of g and g² (A13)."""
+
+    def __init__(
+        self,
+        population: Population,
+        *,
+        step_size: float,
+        gradient_momentum: float,
+        squared_gradient_momentum: float,
+        min_squared_gradient: float,
+    ):
+        self._step_size = step_size
+        self._decay, self._squared_decay = gradient_momentum, squared_gradient_momentum
+        self._min_squared_gradient = min_squared_gradient
+        self._mean = _zeros_like(population)
+        self._mean_square = _zeros_like(population)
+
+    def step(self, population: Population, group: int, gradients: Gradients, active: Tensor | None = None) -> None:
+        """Update one group's parameters in place; `active` (T,) leaves the other trials of a stacked group as they are."""
+        states = (population.groups[group], self._mean[group], self._mean_square[group])
+        with torch.no_grad():
+            for w, m, n, g, scale in _slices(states, gradients, active):
+                # n ← ρ n + (1-ρ) g², m ← ρ' m + (1-ρ') g, each only where the trial is active
+                n.addcmul_((g * g).sub_(n), scale, value=1 - self._squared_decay)
+                m.addcmul_(g - m, scale, value=1 - self._decay)
+                root = (n - m * m).add_(self._min_squared_gradient).sqrt_()
+                w.addcmul_(g / root, scale, value=-self._step_size)
+
+    def state_dict(self) -> dict[str, list[Parameters]]:
+        """The moving averages."""
+        return {"mean": self._mean, "mean_square": self._mean_square}
+
+    def load_state_dict(self, state: dict[str, list[Parameters]]) -> None:
+        """Read back what `state_dict` wrote."""
+        _copy(state["mean"], self._mean)
+        _copy(state["mean_square"], self._mean_square)
+
+
+class RMSProp:
+    """v ← μ v + α · g / sqrt(n + ε), w ← w - v, with n the moving average of g². Table 6: μ = 0."""
+
+    def __init__(self, population: Population, *, step_size: float, momentum: float, decay: float, epsilon: float):
+        self._step_size, self._momentum, self._decay, self._epsilon = step_size, momentum, decay, epsilon
+        self._mean_square = _zeros_like(population)
+        self._velocity = _zeros_like(population) if momentum else None
+
+    def step(self, population: Population, group: int, gradients: Gradients, active: Tensor | None = None) -> None:
+        """Update one group's parameters in place; `active` (T,) leaves the other trials of a stacked group as they are."""
+        velocity = self._velocity[group] if self._velocity else self._mean_square[group]
+        states = (population.groups[group], self._mean_square[group], velocity)
+        with torch.no_grad():
+            for w, n, v, g, scale in _slices(states, gradients, active):
+                n.addcmul_((g * g).sub_(n), scale, value=1 - self._decay)
+                update = (n + self._epsilon).rsqrt_().mul_(g)
+                if self._velocity:
+                    v.addcmul_(v * (self._momentum - 1) + self._step_size * update, scale)
+                    w.addcmul_(v, scale, value=-1)
+                else:
+                    w.addcmul_(update, scale, value=-self._step_size)
+
+    def state_dict(self) -> dict[str, list[Parameters]]:
+        """The moving averages."""
+        return {"mean_square": self._mean_square} | ({"velocity": self._velocity} if self._velocity else {})
+
+    def load_state_dict(self, state: dict[str, list[Parameters]]) -> None:
+        """Read back what `state_dict` wrote."""
+        _copy(state["mean_square"], self._mean_square)
+        if self._velocity:
+            _copy(state["velocity"], self._velocity)
+
+
+def _zeros_like(population: Population) -> list[Parameters]:
+    return [{name: torch.zeros_like(w, requires_grad=False) for name, w in group.items()} for group in population.groups]
+
+
+def _copy(source: list[Parameters], target: list[Parameters]) -> None:
+    for theirs, mine in zip(source, target, strict=True):
+        for name, tensor in mine.items():
+            tensor.copy_(theirs[name])
+
+
+def _slices(states: Sequence[Parameters], gradients: Gradients, active: Tensor | None) -> Iterator[tuple[Tensor, ...]]:
+    """Matching pieces of each state and gradient, and the factor that is 1 where the update counts.
+
+    A parameter without a gradient is skipped: its averages are zero and would stay so.
+    """
+    for name, gradient in gradients.items():
+        tensors = [*(state[name] for state in states), gradient]
+        if active is not None:
+            yield *tensors, active.view(-1, *[1] * (gradient.dim() - 1))
+            continue
+        one = gradient.new_ones(())
+        for pieces in zip(*(torch.split(tensor.view(-1), SLICE) for tensor in tensors), strict=True):
+            yield *pieces, one
