@@ -1,0 +1,31 @@
+"""Random streams of a trial: one for each use, all from its seed, none shared. No global generator is used."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+class Streams(NamedTuple):
+    """Named generators of one trial (A11)."""
+
+    weights: np.random.Generator
+    exploration: np.random.Generator
+    sampling: np.random.Generator
+    environment: np.random.Generator
+
+
+def streams(seed: int) -> Streams:
+    """The streams of a seed."""
+    return Streams(*(np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(len(Streams._fields))))
+
+
+def generator_state(rng: np.random.Generator) -> dict[str, Any]:
+    """The state of a generator as plain integers and strings."""
+    return dict(rng.bit_generator.state)
+
+
+def set_generator_state(rng: np.random.Generator, state: dict[str, Any]) -> None:
+    """Continue from a saved state."""
+    rng.bit_generator.state = state

@@ -1,0 +1,58 @@
+"""Configurations as TOML: read strictly, written completely."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from comper.errors import UsageError
+from comper.protocol import AnyConfig
+
+MAX_BYTES = 64 * 1024
+TYPES: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "str": (str,)}
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """The key = value pairs of a TOML file; what they mean is for `with_settings` to check."""
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise UsageError(f"{path}: larger than {MAX_BYTES // 1024} kB, which no configuration is.")
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read ({error.strerror}).") from None
+    except (ValueError, RecursionError) as error:  # TOMLDecodeError and UnicodeDecodeError are ValueErrors
+        raise UsageError(f"{path}: not a TOML file ({error}).") from None
+
+
+def with_settings(config: AnyConfig, settings: Mapping[str, Any], *, where: str) -> AnyConfig:
+    """The configuration with some settings changed; a wrong key, type or value is an error that says what would be right."""
+    fields = {f.name: f for f in dataclasses.fields(config)}
+    checked = {name: _checked(fields, name, value, where) for name, value in settings.items()}
+    try:
+        return dataclasses.replace(config, **checked)
+    except ValueError as error:
+        raise UsageError(f"{where}: {error}") from None
+
+
+def to_toml(config: AnyConfig) -> str:
+    """Every setting, in order, as TOML."""
+    return "".join(f"{name} = {_value(value)}\n" for name, value in dataclasses.asdict(config).items())
+
+
+def _checked(fields: Mapping[str, dataclasses.Field[Any]], name: str, value: Any, where: str) -> Any:
+    if name not in fields:
+        near = difflib.get_close_matches(name, fields, n=3)
+        hint = f" Did you mean {' or '.join(near)}?" if near else f" Known keys: {', '.join(fields)}."
+        raise UsageError(f"{where}: unknown key {name!r}.{hint}")
+    kind = str(fields[name].type)
+    if isinstance(value, bool) or not isinstance(value, TYPES[kind]):
+        raise UsageError(f"{where}: {name} = {value!r} must be of type {kind}.")
+    return float(value) if kind == "float" else value
+
+
+def _value(value: Any) -> str:
+    return f'"{value}"' if isinstance(value, str) else repr(value)
