@@ -12,7 +12,9 @@ def describe(config: AnyConfig) -> dict[str, Any]:
     """The description as plain data: networks and hyper-parameters."""
     return {
         "networks": [_network(name, layers) for name, layers in _layers(config).items()],
-        "hyperparameters": _settings(config),
+        "hyperparameters": {
+            f.name: {"value": getattr(config, f.name), "source": f.metadata["source"]} for f in dataclasses.fields(config)
+        },
     }
 
 

@@ -45,7 +45,7 @@ class MnihRMSProp:
                 # n ← ρ n + (1-ρ) g², m ← ρ' m + (1-ρ') g, each only where the trial is active
                 n.addcmul_((g * g).sub_(n), scale, value=1 - self._squared_decay)
                 m.addcmul_(g - m, scale, value=1 - self._decay)
-                root = (n - m * m).add_(self._min_squared_gradient).sqrt_()
+                root = (n - m * m).clamp_(min=0).add_(self._min_squared_gradient).sqrt_()
                 w.addcmul_(g / root, scale, value=-self._step_size)
 
     def state_dict(self) -> dict[str, list[Parameters]]:

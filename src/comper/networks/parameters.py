@@ -25,7 +25,7 @@ class ParameterSpec(NamedTuple):
     fan_in: int = 0
     fan_out: int = 0
     constant: float | None = None
-    """Start value; None: Glorot's uniform distribution (A5)."""
+    """Start value; None: Glorot's uniform distribution (A17)."""
 
     @property
     def size(self) -> int:

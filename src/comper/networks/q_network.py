@@ -24,7 +24,7 @@ def is_image(frame_shape: tuple[int, ...]) -> bool:
 def q_network_layers(
     history_length: int, frame_shape: tuple[int, ...], num_actions: int, *, first_bias: bool = True
 ) -> tuple[LayerSpec, ...]:
-    """The layers of Table 9. A2: its count for stacked frames leaves the first bias out (`first_bias`)."""
+    """The layers of Table 9. A16: its count for stacked frames leaves the first bias out (`first_bias`)."""
     if not is_image(frame_shape):
         num_inputs = history_length * int(torch.Size(frame_shape).numel())
         return (
