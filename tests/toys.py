@@ -87,7 +87,9 @@ def setups(frame_shape: tuple[int, ...], seeds: Sequence[int]) -> list[TrialSetu
     return made
 
 
-def loop_of(config: ProtocolConfig, agent: Agent, environments: Sequence[Any], made: Sequence[TrialSetup]) -> tuple[Loop, list[Tape]]:
+def loop_of(
+    config: ProtocolConfig, agent: Agent, environments: Sequence[Any], made: Sequence[TrialSetup]
+) -> tuple[Loop, list[Tape]]:
     """A loop over toy environments, and the tapes it writes on."""
     tapes = [Tape() for _ in made]
     trials = [

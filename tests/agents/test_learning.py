@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+from typing import Any, ClassVar
+
 import numpy as np
 import pytest
 import torch
@@ -15,7 +18,13 @@ from tests.toys import Corridor, Tape, loop_of, setups
 
 CPU = torch.device("cpu")
 # On a corridor of five cells everything is small: faster optimisers, shorter periods, quicker decay of exploration.
-QUICK = {"epsilon_decay_frames": 1_500, "epsilon_end": 0.02, "frames": 2_500, "step_size": 0.001, "replay_start_steps": 32}
+QUICK: dict[str, Any] = {
+    "epsilon_decay_frames": 1_500,
+    "epsilon_end": 0.02,
+    "frames": 2_500,
+    "step_size": 0.001,
+    "replay_start_steps": 32,
+}
 QUICK_COMPER = ComperConfig(**QUICK, target_period_steps=20, qlstm_step_size=0.002, qlstm_epochs=2, discount=0.9)
 QUICK_DQN = DQNConfig(**QUICK, observation="single", target_period_steps=50, loss="squared", discount=0.9)
 
@@ -47,8 +56,6 @@ def test_agent_learns_the_corridor(agent_of: object, config: ComperConfig | DQNC
 
 @pytest.mark.parametrize(("agent_of", "config"), [(comper, QUICK_COMPER), (dqn, QUICK_DQN)], ids=["comper", "dqn"])
 def test_trial_in_a_population_equals_the_same_trial_alone(agent_of: object, config: ComperConfig | DQNConfig) -> None:
-    import dataclasses
-
     config = dataclasses.replace(config, frames=400)
     together, tapes = run_corridor(agent_of, config, [3, 4, 5])
     for i, seed in enumerate([3, 4, 5]):
@@ -77,9 +84,9 @@ class Chain:
     """
 
     gamma = 0.5
-    sarsa = {(0, 1): 2 / 3, (1, 1): 4 / 3}
-    optimal = {(0, 0): 0.5, (0, 1): 1.0, (1, 0): 2.0, (1, 1): 1.5}
-    literal = {(0, 1): 0.0, (1, 1): 2.0}
+    sarsa: ClassVar = {(0, 1): 2 / 3, (1, 1): 4 / 3}
+    optimal: ClassVar = {(0, 0): 0.5, (0, 1): 1.0, (1, 0): 2.0, (1, 1): 1.5}
+    literal: ClassVar = {(0, 1): 0.0, (1, 1): 2.0}
 
 
 def converged_q(alignment: str, actions: tuple[int, ...]) -> dict[tuple[int, int], float]:

@@ -73,7 +73,7 @@ def test_replayed_transitions_return_to_tm_with_their_new_q_value() -> None:
     memory.tm.take(3)
     memory.tm.refresh(np.array([2, 0, 2]), np.array([5.0, 7.0, 6.0], np.float32))
     assert memory.tm.q_history(np.array([0, 1, 2])).ravel().tolist() == [7.0, 0.0, 6.0]
-    assert memory.tm.take(3).tolist() == [2, 0]
+    assert memory.tm.take(3).tolist() == [0, 2]
     assert memory.tm.set_sizes.tolist() == [1, 1, 1]  # a replay is no new occurrence
     memory.check()
 
@@ -141,7 +141,8 @@ def test_invariants_hold_and_capacity_is_kept_under_many_random_operations() -> 
     memory = Memory(capacity=17)
     previous = 0
     for _ in range(2000):
-        set_id = memory.store(*rng.integers(6, size=2).tolist(), float(rng.integers(2)), int(rng.integers(6)), q=float(rng.normal()))
+        s, a, s_next = rng.integers(6, size=3).tolist()
+        set_id = memory.store(s, a, float(rng.integers(2)), s_next, q=float(rng.normal()))
         memory.tm.link(previous, set_id)
         previous = set_id
         if rng.random() < 0.1:
@@ -158,7 +159,8 @@ def test_a_memory_read_back_continues_as_if_it_had_never_stopped() -> None:
     def play(memory: Memory, rng: np.random.Generator) -> list[object]:
         seen: list[object] = []
         for _ in range(200):
-            seen.append(memory.store(*rng.integers(5, size=2).tolist(), 0.0, int(rng.integers(5)), q=float(rng.normal())))
+            s, a, s_next = rng.integers(5, size=3).tolist()
+            seen.append(memory.store(s, a, 0.0, s_next, q=float(rng.normal())))
             if rng.random() < 0.1:
                 taken = memory.tm.take(5)
                 memory.rtm.absorb(taken)

@@ -77,4 +77,4 @@ def test_an_inactive_trial_of_a_stacked_group_stays_as_it_is(kind: str) -> None:
     optimiser.step(population, 0, gradient, active=torch.tensor([1.0, 0.0]))
     assert population.groups[0]["w"][1].item() == 1.0
     assert population.groups[0]["w"][0].item() < 1.0
-    assert all(state[0]["w"][1].item() == 0.0 for state in optimiser.state_dict().values())
+    assert all(state[0]["w"][1].item() == 0.0 for state in optimiser.averages.values())

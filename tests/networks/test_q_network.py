@@ -18,7 +18,7 @@ def population(history: int, trials: int = 1, shape: tuple[int, ...] = (84, 84),
 
 
 def stacked(members: Population) -> Parameters:
-    return members.state_dict()
+    return {name: torch.stack([group[name].detach() for group in members.groups]) for name in members.groups[0]}
 
 
 @pytest.mark.parametrize(

@@ -24,11 +24,12 @@ def torch_lstm(p: Parameters, name: str, units: int) -> torch.nn.LSTM:
         i, g, o = igo.double().chunk(3, -1)
         return torch.cat([i, f.double(), g, o], -1)
 
+    weights = dict(layer.named_parameters())
     with torch.no_grad():
-        layer.weight_ih_l0.copy_(gates(p[f"{name}.kernel"], p[f"{name}.forget_kernel"]).T)
-        layer.weight_hh_l0.copy_(gates(p[f"{name}.recurrent"], p[f"{name}.forget_recurrent"]).T)
-        layer.bias_ih_l0.copy_(gates(p[f"{name}.bias"], p[f"{name}.forget_bias"]))
-        layer.bias_hh_l0.zero_()
+        weights["weight_ih_l0"].copy_(gates(p[f"{name}.kernel"], p[f"{name}.forget_kernel"]).T)
+        weights["weight_hh_l0"].copy_(gates(p[f"{name}.recurrent"], p[f"{name}.forget_recurrent"]).T)
+        weights["bias_ih_l0"].copy_(gates(p[f"{name}.bias"], p[f"{name}.forget_bias"]))
+        weights["bias_hh_l0"].zero_()
     return layer
 
 

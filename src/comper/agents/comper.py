@@ -111,24 +111,23 @@ class ComperAgent:
             "bytes_held": tm.nbytes,
         }
 
-    def state_dict(self) -> dict[str, Any]:
-        """Networks, memories and links; the frames and the random streams are the trials' own to save."""
+    def state_dict(self, trial: int) -> dict[str, Any]:
+        """One trial's networks, memories and links; its frames and random streams are saved beside them."""
         return {
-            "q_network": self.q_network.state_dict(),
-            "qlstm": self.qlstm.state_dict(),
-            "tm": [tm.state_dict() for tm in self.tm],
-            "rtm": [rtm.state_dict() for rtm in self.rtm],
-            "previous": np.array(self._previous, np.int64),
+            "q_network": self.q_network.state_dict(trial),
+            "qlstm": self.qlstm.state_dict(trial),
+            "tm": self.tm[trial].state_dict(),
+            "rtm": self.rtm[trial].state_dict(),
+            "previous": self._previous[trial],
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Read back what `state_dict` wrote; the frame stores must have been read back before."""
-        self.q_network.load_state_dict(state["q_network"])
-        self.qlstm.load_state_dict(state["qlstm"])
-        for tm, rtm, tm_state, rtm_state in zip(self.tm, self.rtm, state["tm"], state["rtm"], strict=True):
-            tm.load_state_dict(tm_state)
-            rtm.load_state_dict(rtm_state)
-        self._previous = state["previous"].tolist()
+    def load_state_dict(self, trial: int, state: dict[str, Any]) -> None:
+        """Read back what `state_dict` wrote; the trial's frame store must have been read back before."""
+        self.q_network.load_state_dict(trial, state["q_network"])
+        self.qlstm.load_state_dict(trial, state["qlstm"])
+        self.tm[trial].load_state_dict(state["tm"])
+        self.rtm[trial].load_state_dict(state["rtm"])
+        self._previous[trial] = state["previous"]
 
 
 def comper_layers(config: ComperConfig, frame_shape: tuple[int, ...], num_actions: int) -> dict[str, tuple[LayerSpec, ...]]:

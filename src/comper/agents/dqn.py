@@ -70,20 +70,19 @@ class DQNAgent:
         replay = self.replay[trial]
         return {"cnn_loss": self.q_network.loss.read(trial), "replay_size": len(replay), "bytes_held": replay.nbytes}
 
-    def state_dict(self) -> dict[str, Any]:
-        """Networks and memories; the frames and the random streams are the trials' own to save."""
+    def state_dict(self, trial: int) -> dict[str, Any]:
+        """One trial's networks and memory; its frames and random streams are saved beside them."""
         return {
-            "q_network": self.q_network.state_dict(),
-            "target": self.target.state_dict(),
-            "replay": [replay.state_dict() for replay in self.replay],
+            "q_network": self.q_network.state_dict(trial),
+            "target": self.target.state_dict(trial),
+            "replay": self.replay[trial].state_dict(),
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Read back what `state_dict` wrote; the frame stores must have been read back before."""
-        self.q_network.load_state_dict(state["q_network"])
-        self.target.load_state_dict(state["target"])
-        for replay, replay_state in zip(self.replay, state["replay"], strict=True):
-            replay.load_state_dict(replay_state)
+    def load_state_dict(self, trial: int, state: dict[str, Any]) -> None:
+        """Read back what `state_dict` wrote; the trial's frame store must have been read back before."""
+        self.q_network.load_state_dict(trial, state["q_network"])
+        self.target.load_state_dict(trial, state["target"])
+        self.replay[trial].load_state_dict(state["replay"])
 
 
 def dqn_layers(config: DQNConfig, frame_shape: tuple[int, ...], num_actions: int) -> dict[str, tuple[LayerSpec, ...]]:

@@ -40,11 +40,11 @@ class RandomAgent:
         """Nothing of its own."""
         return {}
 
-    def state_dict(self) -> dict[str, Any]:
-        """Nothing besides the random streams, which are the trials' own to save."""
+    def state_dict(self, trial: int) -> dict[str, Any]:
+        """Nothing besides the random streams, which are saved beside it."""
         return {}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, trial: int, state: dict[str, Any]) -> None:
         """Nothing to read back."""
 
 

@@ -43,8 +43,8 @@ class Agent(Protocol):
     def metrics(self, trial: int) -> dict[str, Any]:
         """What metrics.jsonl records of a trial besides the loop's own counters; losses are means since the last call."""
 
-    def state_dict(self) -> dict[str, Any]:
-        """Everything that a resumed run needs."""
+    def state_dict(self, trial: int) -> dict[str, Any]:
+        """Everything that a resumed trial needs, besides its frames and random streams."""
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, trial: int, state: dict[str, Any]) -> None:
         """Read back what `state_dict` wrote."""

@@ -27,11 +27,10 @@ class LossMeter:
         self._sum[trial] = self._count[trial] = 0
         return total / count if count else None
 
-    def state_dict(self) -> dict[str, Tensor]:
-        """Sums and counts since the last reading."""
-        return {"sum": self._sum, "count": self._count}
+    def state_dict(self, trial: int) -> dict[str, float]:
+        """Sum and count since the last reading."""
+        return {"sum": self._sum[trial].item(), "count": self._count[trial].item()}
 
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+    def load_state_dict(self, trial: int, state: dict[str, float]) -> None:
         """Read back what `state_dict` wrote."""
-        self._sum.copy_(state["sum"])
-        self._count.copy_(state["count"])
+        self._sum[trial], self._count[trial] = state["sum"], state["count"]

@@ -57,11 +57,11 @@ class QNetwork:
         self.loss.add(losses / batch.a.shape[1], trials, active)
         return q
 
-    def state_dict(self) -> dict[str, Any]:
-        """Weights, the optimiser's averages, and the loss since the last log line."""
-        return {"learner": self._learner.state_dict(), "loss": self.loss.state_dict()}
+    def state_dict(self, trial: int) -> dict[str, Any]:
+        """One trial's weights, its optimiser's averages, and the loss since the last log line."""
+        return {"learner": self._learner.state_dict(trial), "loss": self.loss.state_dict(trial)}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, trial: int, state: dict[str, Any]) -> None:
         """Read back what `state_dict` wrote."""
-        self._learner.load_state_dict(state["learner"])
-        self.loss.load_state_dict(state["loss"])
+        self._learner.load_state_dict(trial, state["learner"])
+        self.loss.load_state_dict(trial, state["loss"])

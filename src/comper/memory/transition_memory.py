@@ -92,9 +92,16 @@ class TransitionMemory:
 
     def refresh(self, set_ids: NDArray[np.int64], q: NDArray[np.float32]) -> None:
         """Return replayed transitions to TM with their new Q-values. Section 4.2; a set drawn twice counts once."""
-        newest = dict(zip(set_ids.tolist(), q.tolist(), strict=True))
-        for set_id, value in newest.items():
-            self._update(set_id, value)
+        last = len(set_ids) - 1 - np.unique(set_ids[::-1], return_index=True)[1]  # where each set was drawn for the last time
+        last.sort()
+        set_ids, rows = set_ids[last], self._row(set_ids[last])
+        self._q[rows, :-1] = self._q[rows, 1:]
+        self._q[rows, -1] = q[last]
+        self._num_q[rows] += 1
+        returning = ~self._is_in_tm[rows]
+        self._is_in_tm[rows] = True
+        self._queue.extend(set_ids[returning].tolist())
+        self._size += int(returning.sum())
 
     def take(self, num_sets: int) -> NDArray[np.int64]:
         """Remove up to so many sets from TM, those longest in it first, and return their numbers."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from comper.networks.optimisers import Gradients
-from comper.networks.parameters import Parameters, Population
+from comper.networks.parameters import Parameters, Population, copies, overwrite
 
 LossFunction = Callable[..., tuple[Tensor, Tensor]]
 """(parameters, *inputs) -> (loss of each trial, what else came out), both with the trial axis first where there is one."""
@@ -20,9 +20,8 @@ class Optimiser(Protocol):
 
     def step(self, population: Population, group: int, gradients: Gradients, active: Tensor | None = None) -> None: ...
 
-    def state_dict(self) -> dict[str, list[Parameters]]: ...
-
-    def load_state_dict(self, state: dict[str, list[Parameters]]) -> None: ...
+    @property
+    def averages(self) -> dict[str, list[Parameters]]: ...
 
 
 class Learner:
@@ -65,11 +64,14 @@ class Learner:
         self._optimiser.step(self.population, group, used, active)
         return loss.detach(), output.detach()
 
-    def state_dict(self) -> dict[str, Any]:
-        """Weights and the optimiser's averages."""
-        return {"weights": self.population.state_dict(), "optimiser": self._optimiser.state_dict()}
+    def state_dict(self, trial: int) -> dict[str, Any]:
+        """One trial's weights and its optimiser's averages."""
+        averages = self._optimiser.averages.items()
+        saved = {name: copies(self.population.of_trial(groups, trial)) for name, groups in averages}
+        return {"weights": self.population.state_dict(trial), "optimiser": saved}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, trial: int, state: dict[str, Any]) -> None:
         """Read back what `state_dict` wrote."""
-        self.population.load_state_dict(state["weights"])
-        self._optimiser.load_state_dict(state["optimiser"])
+        self.population.load_state_dict(trial, state["weights"])
+        for name, groups in self._optimiser.averages.items():
+            overwrite(self.population.of_trial(groups, trial), state["optimiser"][name])

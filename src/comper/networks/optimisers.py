@@ -48,14 +48,10 @@ class MnihRMSProp:
                 root = (n - m * m).clamp_(min=0).add_(self._min_squared_gradient).sqrt_()
                 w.addcmul_(g / root, scale, value=-self._step_size)
 
-    def state_dict(self) -> dict[str, list[Parameters]]:
-        """The moving averages."""
+    @property
+    def averages(self) -> dict[str, list[Parameters]]:
+        """What a resumed run needs, by name."""
         return {"mean": self._mean, "mean_square": self._mean_square}
-
-    def load_state_dict(self, state: dict[str, list[Parameters]]) -> None:
-        """Read back what `state_dict` wrote."""
-        _copy(state["mean"], self._mean)
-        _copy(state["mean_square"], self._mean_square)
 
 
 class RMSProp:
@@ -80,25 +76,14 @@ class RMSProp:
                 else:
                     w.addcmul_(update, scale, value=-self._step_size)
 
-    def state_dict(self) -> dict[str, list[Parameters]]:
-        """The moving averages."""
+    @property
+    def averages(self) -> dict[str, list[Parameters]]:
+        """What a resumed run needs, by name."""
         return {"mean_square": self._mean_square} | ({"velocity": self._velocity} if self._velocity else {})
-
-    def load_state_dict(self, state: dict[str, list[Parameters]]) -> None:
-        """Read back what `state_dict` wrote."""
-        _copy(state["mean_square"], self._mean_square)
-        if self._velocity:
-            _copy(state["velocity"], self._velocity)
 
 
 def _zeros_like(population: Population) -> list[Parameters]:
     return [{name: torch.zeros_like(w, requires_grad=False) for name, w in group.items()} for group in population.groups]
-
-
-def _copy(source: list[Parameters], target: list[Parameters]) -> None:
-    for theirs, mine in zip(source, target, strict=True):
-        for name, tensor in mine.items():
-            tensor.copy_(theirs[name])
 
 
 def _slices(states: Sequence[Parameters], gradients: Gradients, active: Tensor | None) -> Iterator[tuple[Tensor, ...]]:

@@ -100,18 +100,28 @@ class Population:
                 for name, tensor in mine.items():
                     tensor.copy_(theirs[name])
 
-    def state_dict(self) -> dict[str, Tensor]:
-        """Every weight, stacked over trials."""
+    def of_trial(self, groups: Sequence[Parameters], trial: int) -> Parameters:
+        """One trial's part of parameters, or of anything shaped like them, as views."""
         if self.is_stacked:
-            return {name: tensor.detach() for name, tensor in self.groups[0].items()}
-        return {name: torch.stack([group[name].detach() for group in self.groups]) for name in self.groups[0]}
+            return {name: tensor[trial] for name, tensor in groups[0].items()}
+        return groups[trial]
 
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+    def state_dict(self, trial: int) -> Parameters:
+        """One trial's weights."""
+        return copies(self.of_trial(self.groups, trial))
+
+    def load_state_dict(self, trial: int, state: Parameters) -> None:
         """Read back what `state_dict` wrote."""
-        with torch.no_grad():
-            for name, stacked in state.items():
-                if self.is_stacked:
-                    self.groups[0][name].copy_(stacked)
-                else:
-                    for group, row in zip(self.groups, stacked, strict=True):
-                        group[name].copy_(row)
+        overwrite(self.of_trial(self.groups, trial), state)
+
+
+def copies(parameters: Parameters) -> Parameters:
+    """Copies in main memory."""
+    return {name: tensor.detach().to("cpu", copy=True) for name, tensor in parameters.items()}
+
+
+def overwrite(parameters: Parameters, state: Parameters) -> None:
+    """Put saved values into tensors that others refer to."""
+    with torch.no_grad():
+        for name, tensor in parameters.items():
+            tensor.copy_(state[name])

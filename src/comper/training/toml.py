@@ -49,7 +49,8 @@ def _checked(fields: Mapping[str, dataclasses.Field[Any]], name: str, value: Any
         hint = f" Did you mean {' or '.join(near)}?" if near else f" Known keys: {', '.join(fields)}."
         raise UsageError(f"{where}: unknown key {name!r}.{hint}")
     kind = str(fields[name].type)
-    if isinstance(value, bool) or not isinstance(value, TYPES[kind]):
+    is_right = isinstance(value, TYPES[kind]) and not isinstance(value, bool)
+    if not is_right:
         raise UsageError(f"{where}: {name} = {value!r} must be of type {kind}.")
     return float(value) if kind == "float" else value
 

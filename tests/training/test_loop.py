@@ -1,0 +1,118 @@
+"""The loop: order of calls, what ends an episode, when a trial stops, what is written down."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from comper.agents.floors import ConstantAgent, RandomAgent
+from comper.environments.interface import Step
+from comper.errors import DivergedError
+from comper.protocol import ComperConfig, ConstantConfig, RandomConfig
+from comper.runfolder import EpisodeRecord
+from tests.toys import Corridor, loop_of, setups
+
+
+class Script:
+    """An environment that plays back (reward, terminated, truncated, frames) and counts its resets."""
+
+    num_actions = 2
+
+    def __init__(self, steps: list[tuple[float, bool, bool, int]]):
+        self._steps = steps
+        self._place = 0
+        self.resets = 0
+
+    def reset(self) -> Any:
+        self.resets += 1
+        return np.full(2, 100 + self.resets, np.uint8)
+
+    def step(self, action: int) -> Step:
+        reward, terminated, truncated, frames = self._steps[self._place % len(self._steps)]
+        self._place += 1
+        return Step(np.full((1, 2), self._place, np.uint8), reward, terminated, truncated, frames)
+
+
+class TapeAgent(ConstantAgent):
+    """Writes down every call."""
+
+    def __init__(self, made: Any):
+        super().__init__(made, num_actions=2, action=1)
+        self.frames = made[0].frames
+        self.tape: list[Any] = []
+
+    def act(self, states: Any, epsilon: Sequence[float], trials: Sequence[int]) -> Any:
+        self.tape.append(("act", [self._grey(state) for state in states]))
+        return super().act(states, epsilon, trials)
+
+    def store(self, trial: int, transition: Any, q: float, *, is_last: bool) -> None:
+        s, s_next = self._grey(transition.s), self._grey(transition.s_next)
+        self.tape.append(("store", s, transition.a, transition.r, s_next, transition.is_terminal, is_last))
+
+    def learn(self, t: int, trials: Sequence[int]) -> None:
+        self.tape.append(("learn", t))
+
+    def _grey(self, ids: Any) -> int:
+        return int(self.frames.frames[int(ids[0])][0])
+
+
+def test_calls_come_in_the_order_of_algorithm_2() -> None:
+    made = setups((2,), [0])
+    agent = TapeAgent(made)
+    environment = Script([(5.0, False, False, 5), (0.0, True, False, 3), (-2.0, False, True, 5)])
+    loop, (tape,) = loop_of(ComperConfig(frames=10), agent, [environment], made)
+    loop.run()
+    assert agent.tape == [
+        ("act", [101]), ("store", 101, 1, 1.0, 1, False, False), ("learn", 1),  # a reward of 5 is learned as 1
+        ("act", [1]), ("store", 1, 1, 0.0, 2, True, True), ("learn", 2),  # game over: terminal
+        ("act", [102]), ("store", 102, 1, -1.0, 3, False, True), ("learn", 3),  # frame cap: the last, but not terminal
+    ]  # fmt: skip
+    # 8 frames are not past the budget of 10, 13 are; an episode is never cut short for it.
+    assert tape.episodes == [
+        EpisodeRecord(episode=1, score=5.0, frames=8, steps=2, total_frames=8, truncated=False),
+        EpisodeRecord(episode=2, score=-2.0, frames=5, steps=1, total_frames=13, truncated=True),
+    ]
+    assert tape.totals == {"steps": 3, "total_frames": 13, "episodes": 2}
+    assert environment.resets == 2
+
+
+def test_a_trial_at_exactly_its_budget_plays_one_more_episode() -> None:
+    """Algorithm 2, l. 28: run ← (countframes <= sn)."""
+    made = setups((2,), [0])
+    loop, (tape,) = loop_of(RandomConfig(frames=10), RandomAgent(made, num_actions=2), [Script([(0.0, True, False, 5)])], made)
+    loop.run()
+    assert [episode.total_frames for episode in tape.episodes] == [5, 10, 15]
+
+
+def test_trials_of_different_length_end_each_at_its_own_time() -> None:
+    made = setups((5,), [0, 1])
+    config = ConstantConfig(frames=30, log_period_steps=10)
+    quick, slow = Corridor(length=5), Corridor(length=5, cap=7)
+    agent = ConstantAgent(made, num_actions=2, action=0)  # never gets there
+    loop, tapes = loop_of(config, agent, [quick, slow], made)
+    loop.run()
+    assert [episode.truncated for tape in tapes for episode in tape.episodes] == [True] * 7
+    assert [len(tape.episodes) for tape in tapes] == [2, 5]
+    assert [len(tape.lines) for tape in tapes] == [4, 3]
+
+
+def test_metrics_are_written_every_period() -> None:
+    made = setups((5,), [0])
+    loop, (tape,) = loop_of(RandomConfig(frames=250), RandomAgent(made, num_actions=2), [Corridor()], made)
+    loop.run()
+    assert [line["steps"] for line in tape.lines] == [100, 200]
+    assert {"total_frames", "episodes", "epsilon"} <= set(tape.lines[0])
+
+
+def test_a_q_value_that_is_no_number_stops_the_run() -> None:
+    class Broken(RandomAgent):
+        def act(self, states: Any, epsilon: Sequence[float], trials: Sequence[int]) -> Any:
+            return np.zeros(1, np.int64), np.array([np.nan], np.float32)
+
+    made = setups((5,), [0])
+    loop, _ = loop_of(RandomConfig(), Broken(made, num_actions=2), [Corridor()], made)
+    with pytest.raises(DivergedError, match="diverged"):
+        loop.run()
