@@ -42,14 +42,17 @@ def q_network_layers(
 def q_values(p: Parameters, frames: Tensor) -> Tensor:
     """Q(s, ·; Θ) of states given as (..., B, history, *frame_shape)."""
     lead = frames.shape[: p["Dense1.weight"].dim() - 1]  # B, or T and B
-    x = frames.float() / 255 if frames.dtype == torch.uint8 else frames.float()
+    scale = 1 / 255 if frames.dtype == torch.uint8 else 1.0
     if "Conv1.weight" not in p:
-        x = linear(x.reshape(*lead, -1), p["Dense1.weight"], p["Dense1.bias"]).relu()
+        x = frames.reshape(*lead, -1).float() * scale
+        x = linear(x, p["Dense1.weight"], p["Dense1.bias"]).relu()
         x = linear(x, p["Dense2.weight"], p["Dense2.bias"]).relu()
         return linear(x, p["Dense3.weight"], p["Dense3.bias"])
-    x = x.movedim(-3, -1).contiguous()
+    x = frames.movedim(-3, -1).contiguous().float()  # moved while it is still small
     for name, _, _, stride in CONVOLUTIONS:
-        x = conv2d(x, p[f"{name}.weight"], p.get(f"{name}.bias"), stride).relu()
+        # The pixels' scale goes into the first weights: 2,048 products in place of one for every pixel.
+        weight = p[f"{name}.weight"] * scale if name == "Conv1" else p[f"{name}.weight"]
+        x = conv2d(x, weight, p.get(f"{name}.bias"), stride).relu()
     x = linear(x.reshape(*lead, -1), p["Dense1.weight"], p["Dense1.bias"]).relu()
     return linear(x, p["Dense2.weight"], p["Dense2.bias"])
 
