@@ -1,4 +1,4 @@
-"""What the training loop asks of an environment."""
+"""What an environment is to the rest of the project: frames out, actions in, and a state that can be written down."""
 
 from __future__ import annotations
 
@@ -14,32 +14,42 @@ class Step:
     """What came of one action."""
 
     frames: NDArray[Any]
-    """(K, *frame_shape): the K observations made while the action was held, oldest first."""
+    """The K observations made while the action was held, oldest first: (K, *frame_shape)."""
     reward: float
-    """The raw sum."""
+    """Raw sum."""
     terminated: bool
-    """The game is over."""
+    """Whether the game is over."""
     truncated: bool
-    """The frame cap ended the episode."""
+    """Whether the frame cap ended the episode, not the game."""
     num_frames: int
     """Emulator frames this step took."""
 
+    @property
+    def is_last(self) -> bool:
+        """Whether the episode has ended, for either reason."""
+        return self.terminated or self.truncated
+
 
 class Environment(Protocol):
-    """A game with discrete actions whose observations are arrays of one shape."""
+    """One episode after another: reset, then step until a step is the last."""
 
     num_actions: int
     frame_shape: tuple[int, ...]
     frame_dtype: np.dtype[Any]
+    observations_per_step: int
 
     def reset(self) -> NDArray[Any]:
-        """Begin an episode and return its first observation."""
+        """Start an episode and return its first observation, of frame_shape."""
+        ...
 
     def step(self, action: int) -> Step:
-        """Hold an action and return what came of it."""
+        """Take one action."""
+        ...
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that a resumed episode needs, as plain data."""
+        """Write down everything the future depends on: arrays, ints, strings, bytes and dicts of them."""
+        ...
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Read back what `state_dict` wrote."""
+        """Continue exactly from what `state_dict` wrote."""
+        ...
