@@ -148,9 +148,9 @@ def _train(args: argparse.Namespace) -> int:
         device=args.device,
         workers=args.workers,
     )
-    from comper.results.summary import summary
+    from comper.results.scoreboard import scoreboard
 
-    print(summary(folders))
+    print(scoreboard(folders))
     return 0
 
 

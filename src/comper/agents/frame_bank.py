@@ -12,18 +12,18 @@ from torch import Tensor
 
 from comper.memory.frames import FrameStore
 
-NEVER = -1
-
 
 class FrameBank:
-    """Gathers frames for a batch. A GPU keeps a copy of each store, brought up to date when a frame is first asked for."""
+    """Gathers frames for a batch. A GPU keeps a copy of each store, brought up to date before each gather."""
 
     def __init__(self, stores: Sequence[FrameStore], device: torch.device):
         self._stores = stores
         self.device = device
+        self._shape = stores[0].shape
         if device.type != "cpu":
-            self._mirror = torch.empty((len(stores), 0, *stores[0].shape), dtype=_torch_dtype(stores[0]), device=device)
-            self._mirrored = np.full((len(stores), 0), NEVER)  # serial of the content that each mirrored slot holds
+            self._copy = torch.empty((len(stores), 0, *self._shape), dtype=_torch_dtype(stores[0]), device=device)
+            for store in stores:
+                store.journal = []
 
     def tensor(self, array: NDArray[Any]) -> Tensor:
         """An array of the batch as a tensor on the device."""
@@ -32,29 +32,33 @@ class FrameBank:
     def gather(self, ids: NDArray[np.int64], trials: Sequence[int]) -> Tensor:
         """Frames (n, ..., *frame_shape) of ids (n, ...), a row for each trial."""
         if self.device.type == "cpu":
-            return torch.from_numpy(np.stack([self._stores[t].frames[ids[row]] for row, t in enumerate(trials)]))
-        self._bring_up_to_date(ids, trials)
-        trial_column = self.tensor(np.asarray(trials)).view(-1, *[1] * (ids.ndim - 1))
-        return self._mirror[trial_column, self.tensor(ids)]
+            frames = np.empty((*ids.shape, *self._shape), self._stores[0].dtype)
+            for row, trial in enumerate(trials):
+                np.take(self._stores[trial].frames, ids[row], axis=0, out=frames[row], mode="clip")  # unbuffered, so faster
+            return torch.from_numpy(frames)
+        self._bring_up_to_date()
+        trial_column = np.asarray(trials).reshape(-1, *[1] * (ids.ndim - 1))
+        flat = self.tensor(trial_column * self._copy.shape[1] + ids)
+        return self._copy.flatten(0, 1)[flat]
 
-    def _bring_up_to_date(self, ids: NDArray[np.int64], trials: Sequence[int]) -> None:
-        self._grow(int(ids.max(initial=0)) + 1)
-        for row, t in enumerate(trials):
-            wanted = np.unique(ids[row])
-            stale = wanted[self._mirrored[t, wanted] != self._stores[t].serials[wanted]]
-            if len(stale):
-                self._mirror[t, self.tensor(stale)] = self.tensor(self._stores[t].frames[stale])
-                self._mirrored[t, stale] = self._stores[t].serials[stale]
-
-    def _grow(self, needed: int) -> None:
-        size = self._mirrored.shape[1]
-        if needed <= size:
+    def _bring_up_to_date(self) -> None:
+        """Copy to the device what the stores have taken in since the last time, all trials in one transfer."""
+        new = [(trial, store.journal) for trial, store in enumerate(self._stores) if store.journal]
+        if not new:
             return
-        new_size = max(needed, 2 * size, max(len(store.frames) for store in self._stores))
-        mirror = self._mirror.new_empty((len(self._stores), new_size, *self._mirror.shape[2:]))
-        mirror[:, :size] = self._mirror
-        self._mirror = mirror
-        self._mirrored = np.pad(self._mirrored, ((0, 0), (0, new_size - size)), constant_values=NEVER)
+        self._grow(max(len(store.frames) for store in self._stores))
+        slots = np.concatenate([trial * self._copy.shape[1] + np.array(journal) for trial, journal in new])
+        frames = np.concatenate([self._stores[trial].frames[journal] for trial, journal in new])
+        self._copy.flatten(0, 1)[self.tensor(slots)] = self.tensor(frames)
+        for _, journal in new:
+            journal.clear()
+
+    def _grow(self, size: int) -> None:
+        old_size = self._copy.shape[1]
+        if size > old_size:
+            larger = self._copy.new_empty((len(self._stores), size, *self._shape))
+            larger[:, :old_size] = self._copy
+            self._copy = larger
 
 
 def _torch_dtype(store: FrameStore) -> torch.dtype:

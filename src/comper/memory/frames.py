@@ -32,6 +32,8 @@ class FrameStore:
         self.dtype = np.dtype(dtype)
         self._is_float = np.issubdtype(self.dtype, np.floating)
         self._next_serial = 0
+        self.journal: list[int] | None = None
+        """Set to [] by whoever keeps a copy of the frames: every slot that gets new content is then noted here."""
         self._clear(initial_capacity)
 
     def _clear(self, capacity: int) -> None:
@@ -93,6 +95,8 @@ class FrameStore:
                 self._grow()
         self._serials[i] = self._next_serial
         self._next_serial += 1
+        if self.journal is not None:
+            self.journal.append(i)
         return i
 
     def _grow(self) -> None:
@@ -162,6 +166,8 @@ class FrameStore:
         self._serials[ids] = self._next_serial + np.arange(len(ids))
         self._next_serial += len(ids)
         self._free = np.flatnonzero(self._counts[:end] == 0).tolist()  # ascending, which is a heap
+        if self.journal is not None:
+            self.journal[:] = ids.tolist()
         for i in ids.tolist():
             key = self._hash(self._frames[i].tobytes())
             self._ids_by_hash[key] = (*self._ids_by_hash.get(key, ()), i)
