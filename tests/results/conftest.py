@@ -47,7 +47,8 @@ def make_run(tmp_path: Path) -> MakeRun:
         (folder / "metrics.jsonl").write_text("".join(_metrics(i, memory=memory) for i in range(2 * len(scores))))
         manifest: dict[str, Any] = {
             "format": 1, "agent": agent, "game": game, "seed": seed, "status": "finished" if finished else "running",
-            "device": "cpu", "versions": {"python": "3.11"}, "commit": "0" * 40, "rom_md5": "0" * 32, "created": "2026-01-01T00:00:00",
+            "device": "cpu", "versions": {"python": "3.11"}, "commit": "0" * 40, "rom_md5": "0" * 32,
+            "created": "2026-01-01T00:00:00",
         }  # fmt: skip
         if finished:
             manifest |= {"finished": "2026-01-01T01:00:00", "wall_seconds": 3600.0 + 60 * seed, "steps": 20 * len(scores)}
@@ -79,12 +80,13 @@ def _metrics(index: int, *, memory: bool) -> str:
 
 @pytest.fixture
 def make_log(tmp_path: Path) -> MakeLog:
-    """A log as published with the paper: tmp_path/released/v5-GAME-TRIAL/progress.json, a line in and at the end of each episode."""
+    """A published log, tmp_path/released/v5-GAME-TRIAL/progress.json: a line within each episode and one at its end."""
 
     def make(game: str = "asterix", trial: int = 1, scores: tuple[int, ...] = (100, 250, 0, 50), *, per_step: int = 5) -> Path:
         path = tmp_path / "released" / f"v5-{game}-{trial}" / "progress.json"
         path.parent.mkdir(parents=True)
-        lines, finished, sums = [], 0.0, 0.0
+        lines: list[dict[str, Any]] = []
+        finished = sums = 0.0
         for episode, score in enumerate(scores):
             for is_end in (False, True):
                 iteration = 40 * episode + (40 if is_end else 20)
