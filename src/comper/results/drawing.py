@@ -189,7 +189,7 @@ def _inlined(svg: str, name: str, title: str) -> str:
     svg = re.sub(r'href="#([^"]+)"', rf'href="#{name}-\1"', svg)
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.S)
     width = float(svg.split('viewBox="0 0 ', 1)[1].split(" ", 1)[0]) * 4 / 3
-    frame = f'role="img" aria-label="{html.escape(title)}" style="max-width:{width:.0f}px;min-width:{_least(width)}px"'
+    frame = f'role="img" aria-label="{html.escape(title)}" style="max-width:{1.15 * width:.0f}px;min-width:{_least(width)}px"'
     svg = re.sub(r"<svg ([^>]*?)>", lambda m: f"<svg {_without_size(m[1])} {frame}>", svg, count=1)
     for colour, variable in _VARIABLES.items():
         svg = svg.replace(colour, f"var({variable})")

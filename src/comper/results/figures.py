@@ -43,8 +43,8 @@ def score_against_floor(summary: Summary) -> Plot | None:
     figure, [[axes]] = panels(
         1,
         1,
-        cell=(4.6, len(games) * height),
-        margins=(1.05, 0.15, 0.45, 0.2 + legend_height(len(summary.agents) + 1, columns=4)),
+        cell=(3.55, len(games) * height),
+        margins=(1.05, 0.15, 0.45, 0.2 + legend_height(len(summary.agents) + 1, columns=3)),
     )
     for row, game in enumerate(reversed(games)):
         _floor_row(axes, summary, game, row)
@@ -53,10 +53,10 @@ def score_against_floor(summary: Summary) -> Plot | None:
     axes.set_ylim(-0.5, len(games) - 0.5)
     axes.set_xlim(left=0)
     axes.grid(axis="y", visible=False)
-    axes.set_xlabel("score ÷ floor (1: random or the best constant action, whichever is higher)")
+    axes.set_xlabel("score ÷ floor")
     handles = [line_handle(agent, index, linestyle="") for index, agent in enumerate(summary.agents)]
     handles.append(handle("BBF, 20,000 steps", marker="|", markersize=9, color=MUTED, linestyle=""))
-    legend(figure, handles)
+    legend(figure, handles, columns=3)
     sentence = (
         "Each agent's mean final score with its 95 % interval, as a multiple of the floor of its game: left of the line at 1 "
         "nothing better than a random policy or one constant action was learned."

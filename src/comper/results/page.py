@@ -16,6 +16,9 @@ from comper.results.tables import Table
 
 TEMPLATE = Path(__file__).parent / "templates" / "page.html.j2"
 
+SECTIONS = ("glance", "learning", "aggregate", "memory", "details", "cost")
+"""The parts of the page in which figures stand."""
+
 
 def render_page(summary: Summary, tables: list[Table], figures: list[Drawn], findings: list[Finding]) -> str:
     """The page as HTML."""
@@ -25,17 +28,13 @@ def render_page(summary: Summary, tables: list[Table], figures: list[Drawn], fin
         summary=summary,
         version=__version__,
         tables={table.name: table for table in tables},
-        figures={section: [figure for figure in figures if figure.section == section] for section in _sections(figures)},
+        figures={section: [figure for figure in figures if figure.section == section] for section in SECTIONS},
         findings=by_severity(findings),
         counts={severity: sum(finding.severity == severity for finding in findings) for severity in (ERROR, WARNING)},
         sources=reference.sources(),
         printed_source=reference.printed_source(),
     )
     return page
-
-
-def _sections(figures: list[Drawn]) -> list[str]:
-    return list(dict.fromkeys(figure.section for figure in figures))
 
 
 def _environment() -> Any:

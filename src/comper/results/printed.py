@@ -43,6 +43,8 @@ class Comparison:
 
 def agreement(printed: str, computed: float) -> str:
     """How a printed figure agrees with a computed one, to the digits it was printed with."""
+    if not math.isfinite(computed):
+        return DIFFERENT
     number, decimals = reference.printed_number(printed), len(printed.partition(".")[2])
     if printed.count(".") > 1 or printed.endswith("."):
         return MISTYPED if math.isclose(number, computed, abs_tol=0.05) else DIFFERENT

@@ -83,12 +83,12 @@ def text_cell(text: object) -> Cell:
 
 def number_cell(*values: float, decimals: int = 2) -> Cell:
     """A cell of rounded numbers; one that is not finite stays empty."""
-    return Cell(tuple(f"{value:.{decimals}f}" if math.isfinite(value) else "" for value in values))
+    return Cell(tuple(f"{round(value, decimals) + 0.0:.{decimals}f}" if math.isfinite(value) else "" for value in values))
 
 
 def cut_text(value: float) -> str:
     """A number cut to two decimals, as the paper prints it."""
-    return f"{cut(value):.2f}" if math.isfinite(value) else ""
+    return f"{cut(value) + 0.0:.2f}" if math.isfinite(value) else ""
 
 
 def cut_cell(*values: float, floor: float = math.nan) -> Cell:
