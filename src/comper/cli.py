@@ -51,6 +51,8 @@ def _dispatch(argv: list[str]) -> int:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
     _add_train(commands, argv)
     _add_describe(commands)
+    _add_results(commands)
+    _add_floors(commands)
     _add_command(commands, "games", "list the games that can be played", _games, "comper games")
     _add_command(commands, "agents", "list the agents that can be trained", _agents, "comper agents")
     if not argv:
@@ -162,6 +164,51 @@ def _config(config: AnyConfig, args: argparse.Namespace) -> AnyConfig:
         config = with_settings(config, read_settings(args.config), where=str(args.config))
     flags = {k.removeprefix("set_"): v for k, v in vars(args).items() if k.startswith("set_") and v is not None}
     return with_settings(config, flags, where="comper train")
+
+
+# comper report, import-release, floors
+
+
+def _add_results(commands: Any) -> None:
+    from comper.results.commands import COMMANDS
+
+    for name, command in COMMANDS.items():
+        parser = commands.add_parser(
+            name,
+            help=command.summary,
+            description=command.description,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        command.add_arguments(parser)
+        parser.set_defaults(run=command.run)
+
+
+def _add_floors(commands: Any) -> None:
+    summary = "measure what a random policy and each constant action score"
+    parser = _add_command(commands, "floors", summary, _floors, "comper floors freeway asterix")
+    parser.add_argument("games", nargs="*", default=["paper"], metavar="GAME", help="games (default: the paper's eight)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the measurement (default: %(default)s)")
+    parser.add_argument("--workers", type=int, metavar="N", help="processes (default: one a core)")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="where the result goes (default: the package's own data)")
+
+
+def _floors(args: argparse.Namespace) -> int:
+    from comper.experiments.floors import measure_floors, with_measured
+    from comper.results.floors import FLOORS_FILE, load_floors, save_floors
+    from comper.training.train import resolve_games
+
+    if args.seed < 0 or (args.workers is not None and args.workers < 1):
+        raise UsageError("--seed must be 0 or more, and --workers 1 or more.")
+    games = resolve_games(args.games)
+    measured = measure_floors(games, seed=args.seed, workers=args.workers, say=lambda line: print(line, file=sys.stderr))
+    path = args.out or FLOORS_FILE
+    save_floors(with_measured(load_floors(), measured), path)
+    for game, floor in measured.items():
+        name = f"always {floor.best_constant}" if floor.constant >= floor.random.mean else "random policy"
+        print(f"{game:<24}random {floor.random.mean:>10,.1f}  best constant {floor.constant:>10,.1f}  floor: {name}")
+    print(f"written to {path}")
+    return 0
 
 
 # comper describe, games, agents

@@ -18,7 +18,16 @@ class Streams(NamedTuple):
 
 def streams(seed: int) -> Streams:
     """The streams of a seed."""
-    return Streams(*(np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(len(Streams._fields))))
+    return Streams(*(np.random.default_rng(child) for child in _children(seed)))
+
+
+def environment_seed(seed: int) -> np.random.SeedSequence:
+    """What the environment's stream is made from, to be sent to where the environment lives."""
+    return _children(seed)[-1]
+
+
+def _children(seed: int) -> list[np.random.SeedSequence]:
+    return np.random.SeedSequence(seed).spawn(len(Streams._fields))
 
 
 def generator_state(rng: np.random.Generator) -> dict[str, Any]:

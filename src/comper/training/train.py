@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import torch
 
     from comper.agents.interface import Agent, TrialSetup
-    from comper.environments.stepper import AtariFactory, Stepper
+    from comper.environments.stepper import Stepper
 
 
 def train(
@@ -92,10 +92,7 @@ def train_population(
         check_is_free(path)
     torch_device = choose_device(device)
 
-    from comper.environments.stepper import make_stepper
-
-    factories = [_factory(game, s, config) for game, s in pairs]
-    with make_stepper(factories, num_workers=_num_workers(workers, len(pairs))) as environments:
+    with _stepper(pairs, config, _num_workers(workers, len(pairs))) as environments:
         _run(pairs, paths, agent_name, config, environments, torch_device, show_progress)
     return paths
 
@@ -138,45 +135,44 @@ def _run(
     show_progress: bool,
 ) -> None:
     from comper.agents.interface import TrialSetup
+    from comper.environments.games import rom_checksum
     from comper.memory.frames import FrameStore
     from comper.training.history import ObservationHistory
     from comper.training.loop import Loop, Trial
     from comper.training.progress import progress
     from comper.training.randomness import streams
 
+    signature = environments.signature
     setups, trials = [], []
     for number, ((game, seed), path) in enumerate(zip(pairs, paths, strict=True)):
-        frames = FrameStore(environments.frame_shape, environments.frame_dtype, initial_capacity=_expected_frames(config))
+        frames = FrameStore(signature.frame_shape, signature.frame_dtype, initial_capacity=_expected_frames(config))
         weights, exploration, sampling, _ = streams(seed)
         setups.append(TrialSetup(frames, weights=weights, exploration=exploration, sampling=sampling))
         about = {"agent": agent_name, "game": game, "seed": seed, "device": _device_name(device)}
-        record = Recorder(path, config, about | {"rom_md5": environments.rom_checksum(number)})
+        record = Recorder(path, config, about | {"rom_md5": rom_checksum(game)})
         trials.append(Trial(number, game, seed, ObservationHistory(frames, config.history_length), record))
-    agent = make_agent(config, setups, num_actions=environments.num_actions, device=device)
+    agent = make_agent(config, setups, num_actions=signature.num_actions, device=device)
     loop = Loop(config, agent, environments, trials)
     with progress(trials, config.frames) if show_progress else nullcontext() as watcher:
         loop.run(watcher)
 
 
-def _factory(game: str, seed: int, config: ProtocolConfig) -> AtariFactory:
-    from comper.environments.stepper import AtariFactory
-    from comper.training.randomness import streams
+def _stepper(pairs: Sequence[tuple[str, int]], config: ProtocolConfig, num_workers: int) -> Stepper:
+    from comper.environments.atari import AtariFactory
+    from comper.environments.stepper import ProcessStepper, SerialStepper
+    from comper.training.randomness import environment_seed
 
-    return AtariFactory(
-        game,
-        rng=streams(seed).environment,
-        frame_skip=config.frame_skip,
-        sticky_probability=config.sticky_probability,
-        pooling=config.pooling,
-        observations_per_step=config.observations_per_step,
-        episode_cap_frames=config.episode_cap_frames,
-        screen_size=config.screen_size,
-    )
+    factories = [AtariFactory(game, environment_seed(seed), config) for game, seed in pairs]
+    if num_workers:
+        return ProcessStepper(factories, num_workers=num_workers)
+    return SerialStepper([factory() for factory in factories])
 
 
 def _num_workers(workers: int | None, num_trials: int) -> int:
     """Emulator processes: worth their hand-off only where several trials and several cores meet."""
     if workers is not None:
+        if workers < 0:
+            raise UsageError(f"workers = {workers}: must be 0 or more.")
         return workers
     cores = os.cpu_count() or 1
     return min(num_trials, cores - 1) if num_trials > 1 and cores > 2 else 0
