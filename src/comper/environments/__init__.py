@@ -3,8 +3,22 @@
 Importing this package imports neither an emulator nor Gymnasium; making an environment does.
 """
 
-from comper.environments.atari import AtariEnvironment
+from comper.environments.atari import AtariEnvironment, AtariFactory
 from comper.environments.games import available_games, resolve_game
+from comper.environments.gymnasium_adapter import GymnasiumEnvironment, GymnasiumFactory
 from comper.environments.interface import Environment, Step
+from comper.environments.stepper import ProcessStepper, SerialStepper, Stepper
 
-__all__ = ["AtariEnvironment", "Environment", "Step", "available_games", "resolve_game"]
+__all__ = [
+    "AtariEnvironment",
+    "AtariFactory",
+    "Environment",
+    "GymnasiumEnvironment",
+    "GymnasiumFactory",
+    "ProcessStepper",
+    "SerialStepper",
+    "Step",
+    "Stepper",
+    "available_games",
+    "resolve_game",
+]

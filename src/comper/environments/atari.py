@@ -6,6 +6,7 @@ of it: its state lacks the last executed action and the last two screens, so onl
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from comper.environments.games import INSTALL_COMMAND, import_ale, resolve_game,
 from comper.environments.interface import Step
 from comper.environments.palette import pooling_table
 from comper.errors import DamagedFileError, UsageError
-from comper.protocol import NUM_ACTIONS
+from comper.protocol import NUM_ACTIONS, ProtocolConfig
 
 NOOP = 0
 
@@ -176,6 +177,27 @@ class AtariEnvironment:
             self._ale.restoreState(import_ale().ALEState(content))
         except (SystemError, RuntimeError, ValueError) as error:  # ale-py does not translate its own exception
             raise DamagedFileError(f"The emulator state of {self.game} cannot be read.") from error
+
+
+@dataclass(frozen=True)
+class AtariFactory:
+    """What a worker process needs to make the environment of one trial."""
+
+    game: str
+    seed: int | tuple[int, ...] | np.random.SeedSequence
+    config: ProtocolConfig = field(default_factory=ProtocolConfig)
+
+    def __call__(self) -> AtariEnvironment:
+        return AtariEnvironment(
+            self.game,
+            rng=np.random.default_rng(self.seed),
+            frame_skip=self.config.frame_skip,
+            sticky_probability=self.config.sticky_probability,
+            pooling=self.config.pooling,
+            observations_per_step=self.config.observations_per_step,
+            episode_cap_frames=self.config.episode_cap_frames,
+            screen_size=self.config.screen_size,
+        )
 
 
 def _load_emulator(game: str) -> Any:

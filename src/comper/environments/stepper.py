@@ -1,0 +1,380 @@
+"""Many environments stepped together, in this process or in workers beside it, with the same results.
+
+A trial is an environment's place in the list. `send` and `receive` are the two halves of `step`: between them a learner can
+work while the emulators do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import tempfile
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from comper.environments.interface import Environment, Step
+from comper.errors import ComperError
+
+EnvironmentFactory = Callable[[], Environment]
+
+Answer = tuple[ComperError | None, Any]
+"""What a worker sends back: what went wrong, or what was asked for."""
+
+GOODBYE_SECONDS = 5.0
+"""How long a worker may take to end by itself."""
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What all environments of a stepper have in common."""
+
+    num_actions: int
+    frame_shape: tuple[int, ...]
+    frame_dtype: np.dtype[Any]
+    observations_per_step: int
+
+    @classmethod
+    def of(cls, env: Environment) -> Signature:
+        return cls(env.num_actions, env.frame_shape, env.frame_dtype, env.observations_per_step)
+
+    @classmethod
+    def common(cls, signatures: Sequence[Signature]) -> Signature:
+        """The one signature of all, or an error that names the first trial that differs."""
+        if not signatures:
+            raise ValueError("A stepper needs at least one environment.")
+        for trial, signature in enumerate(signatures):
+            if signature != signatures[0]:
+                raise ValueError(
+                    f"Trial {trial} has {signature}, but trial 0 has {signatures[0]}: a stepper needs them alike."
+                )
+        return signatures[0]
+
+    @property
+    def slot(self) -> np.dtype[Any]:
+        """Memory layout of one Step."""
+        frames = (self.frame_dtype, (self.observations_per_step, *self.frame_shape))
+        fields = [("frames", *frames), ("reward", "f8"), ("num_frames", "i8"), ("terminated", "?"), ("truncated", "?")]
+        return np.dtype(fields, align=True)
+
+
+class Stepper(ABC):
+    """T environments, one a trial."""
+
+    def __init__(self, signatures: Sequence[Signature]) -> None:
+        self.num_trials = len(signatures)
+        self.signature = Signature.common(signatures)
+        self._is_waiting = False
+
+    @abstractmethod
+    def reset(self, trial: int) -> NDArray[Any]:
+        """Start an episode of one trial and return its first observation."""
+
+    def send(self, actions: Sequence[int], trials: Sequence[int]) -> None:
+        """Let the listed trials take their actions; `receive` has what came of it."""
+        self._require_idle()
+        if len(actions) != len(trials) or len(set(trials)) != len(trials):
+            raise ValueError(f"{len(actions)} actions for the trials {list(trials)}: each trial takes one.")
+        for trial in trials:
+            self._require_trial(trial)
+        self._send([int(action) for action in actions], [int(trial) for trial in trials])
+        self._is_waiting = True
+
+    def receive(self) -> list[Step]:
+        """Wait for the trials of the last `send`, in its order."""
+        if not self._is_waiting:
+            raise ValueError("Nothing was sent: call send() before receive().")
+        self._is_waiting = False
+        return self._receive()
+
+    def step(self, actions: Sequence[int], trials: Sequence[int]) -> list[Step]:
+        """Let the listed trials take their actions, and wait for them."""
+        self.send(actions, trials)
+        return self.receive()
+
+    @abstractmethod
+    def state_dict(self, trial: int) -> dict[str, Any]:
+        """Write down the state of one trial's environment."""
+
+    @abstractmethod
+    def load_state_dict(self, trial: int, state: dict[str, Any]) -> None:
+        """Restore the state of one trial's environment."""
+
+    def close(self) -> None:  # noqa: B027 -- closing a stepper that holds nothing is right
+        """Let go of processes and memory."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @abstractmethod
+    def _send(self, actions: list[int], trials: list[int]) -> None: ...
+
+    @abstractmethod
+    def _receive(self) -> list[Step]: ...
+
+    def _require_idle(self) -> None:
+        if self._is_waiting:
+            raise ValueError("The trials are still stepping: call receive() first.")
+
+    def _require_trial(self, trial: int) -> None:
+        if not 0 <= trial < self.num_trials:
+            raise ValueError(f"trial = {trial!r}: must be 0 to {self.num_trials - 1}.")
+
+
+class SerialStepper(Stepper):
+    """The environments one after another, in this process."""
+
+    def __init__(self, environments: Sequence[Environment]) -> None:
+        super().__init__([Signature.of(env) for env in environments])
+        self._environments = list(environments)
+        self._sent: list[tuple[int, int]] = []
+
+    def reset(self, trial: int) -> NDArray[Any]:
+        return self._environment(trial).reset()
+
+    def state_dict(self, trial: int) -> dict[str, Any]:
+        return self._environment(trial).state_dict()
+
+    def load_state_dict(self, trial: int, state: dict[str, Any]) -> None:
+        self._environment(trial).load_state_dict(state)
+
+    def _send(self, actions: list[int], trials: list[int]) -> None:
+        self._sent = list(zip(actions, trials, strict=True))
+
+    def _receive(self) -> list[Step]:
+        return [self._environments[trial].step(action) for action, trial in self._sent]
+
+    def _environment(self, trial: int) -> Environment:
+        self._require_idle()
+        self._require_trial(trial)
+        return self._environments[trial]
+
+
+class ProcessStepper(Stepper):
+    """The environments in worker processes; frames come back through shared memory.
+
+    Factories travel to the workers, so they must be picklable (`AtariFactory`). A worker ends when its pipe to this process
+    closes, however this process ends. A script that makes one needs the usual `if __name__ == "__main__":`.
+    """
+
+    def __init__(self, factories: Sequence[EnvironmentFactory], *, num_workers: int) -> None:
+        if num_workers < 1:
+            raise ValueError(f"num_workers = {num_workers!r}: must be 1 or more.")
+        num_workers = min(num_workers, max(1, len(factories)))
+        by_trial = list(enumerate(factories))
+        self._workers = [_start(dict(by_trial[place::num_workers])) for place in range(num_workers)]
+        self._shut_down = weakref.finalize(self, _stop, self._workers)
+        self._sent: list[int] = []
+        self._busy: list[_WorkerHandle] = []
+        try:
+            super().__init__(self._begin())
+            self._slots = self._share_slots()
+        except BaseException:
+            self._shut_down()
+            raise
+
+    def reset(self, trial: int) -> NDArray[Any]:
+        self._ask(trial, "reset", trial)
+        frame: NDArray[Any] = self._slots["frames"][trial, 0].copy()
+        return frame
+
+    def state_dict(self, trial: int) -> dict[str, Any]:
+        state: dict[str, Any] = self._ask(trial, "state_dict", trial)
+        return state
+
+    def load_state_dict(self, trial: int, state: dict[str, Any]) -> None:
+        self._ask(trial, "load_state_dict", trial, state)
+
+    def close(self) -> None:
+        self._shut_down()
+
+    def _send(self, actions: list[int], trials: list[int]) -> None:
+        work: dict[int, list[tuple[int, int]]] = {}
+        for trial, action in zip(trials, actions, strict=True):
+            work.setdefault(self._place(trial), []).append((trial, action))
+        for place, pairs in work.items():
+            self._workers[place].ask("step", pairs)
+        self._sent = trials
+        self._busy = [self._workers[place] for place in work]
+
+    def _receive(self) -> list[Step]:
+        _results(self._busy)
+        return [self._read(trial) for trial in self._sent]
+
+    def _place(self, trial: int) -> int:
+        return trial % len(self._workers)
+
+    def _read(self, trial: int) -> Step:
+        slot = self._slots[trial]
+        return Step(
+            slot["frames"].copy(),
+            reward=float(slot["reward"]),
+            terminated=bool(slot["terminated"]),
+            truncated=bool(slot["truncated"]),
+            num_frames=int(slot["num_frames"]),
+        )
+
+    def _ask(self, trial: int, verb: str, *arguments: Any) -> Any:
+        self._require_idle()
+        self._require_trial(trial)
+        worker = self._workers[self._place(trial)]
+        worker.ask(verb, *arguments)
+        return _results([worker])[0]
+
+    def _begin(self) -> list[Signature]:
+        """Let all workers make their environments, at the same time."""
+        for worker in self._workers:
+            worker.ask("begin")
+        signatures = {trial: signature for part in _results(self._workers) for trial, signature in part.items()}
+        return [signatures[trial] for trial in sorted(signatures)]
+
+    def _share_slots(self) -> NDArray[Any]:
+        """Map the memory that the workers write their steps to."""
+        path = _make_shared_file(self.num_trials * self.signature.slot.itemsize)
+        try:
+            for worker in self._workers:
+                worker.ask("attach", str(path), self.signature, self.num_trials)
+            _results(self._workers)
+            return _map_slots(path, self.signature, self.num_trials)
+        finally:
+            # All have it open: without a name it is gone with the last of them, even if all are killed.
+            with contextlib.suppress(PermissionError):  # Windows keeps the name of an open file
+                path.unlink()
+
+
+def _make_shared_file(num_bytes: int) -> Path:
+    in_memory = Path("/dev/shm")
+    descriptor, name = tempfile.mkstemp(prefix="comper-", dir=in_memory if os.access(in_memory, os.W_OK) else None)
+    os.truncate(descriptor, num_bytes)
+    os.close(descriptor)
+    return Path(name)
+
+
+def _map_slots(path: Path, signature: Signature, num_trials: int) -> NDArray[Any]:
+    return np.memmap(path, dtype=signature.slot, mode="r+", shape=(num_trials,))
+
+
+class _WorkerHandle:
+    """The parent's end of one worker: ask a question, wait for the answer."""
+
+    def __init__(self, process: BaseProcess, connection: Connection, trials: list[int]) -> None:
+        self.process = process
+        self.connection = connection
+        self.trials = trials
+
+    def ask(self, verb: str, *arguments: Any) -> None:
+        if self.connection.closed:
+            raise ValueError("The stepper is closed.")
+        with contextlib.suppress(BrokenPipeError):  # `wait` tells that the worker is gone
+            self.connection.send((verb, *arguments))
+
+    def wait(self) -> Answer:
+        try:
+            answer: Answer = self.connection.recv()
+        except (EOFError, ConnectionResetError):
+            self.process.join(GOODBYE_SECONDS)
+            text = f"The worker process of trials {self.trials} ended with exit code {self.process.exitcode}."
+            return ComperError(text), None
+        return answer
+
+
+def _results(workers: Sequence[_WorkerHandle]) -> list[Any]:
+    """What the workers that were asked have found."""
+    # All answers are in before a failure is told, or the next question would meet an old answer.
+    answers = [worker.wait() for worker in workers]
+    for error, _ in answers:
+        if error is not None:
+            raise error
+    return [value for _, value in answers]
+
+
+def _start(factories: dict[int, EnvironmentFactory]) -> _WorkerHandle:
+    # Not fork: the parent may run torch's threads, which a forked child would miss.
+    method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+    context: Any = multiprocessing.get_context(method)
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_work, args=(theirs, factories), daemon=True)
+    process.start()
+    theirs.close()
+    return _WorkerHandle(process, ours, list(factories))
+
+
+def _stop(workers: Sequence[_WorkerHandle]) -> None:
+    for worker in workers:
+        worker.connection.close()
+    for worker in workers:
+        worker.process.join(GOODBYE_SECONDS)
+        if worker.process.is_alive():
+            worker.process.kill()
+            worker.process.join()
+
+
+# What runs in a worker process.
+
+
+class _Worker:
+    """The trials of one worker process; its methods are the questions the parent may ask."""
+
+    def __init__(self, factories: Mapping[int, EnvironmentFactory]) -> None:
+        self._factories = factories
+        self._environments: dict[int, Environment] = {}
+        self._slots: NDArray[Any] = np.empty(0)
+
+    def begin(self) -> dict[int, Signature]:
+        self._environments = {trial: factory() for trial, factory in self._factories.items()}
+        return {trial: Signature.of(env) for trial, env in self._environments.items()}
+
+    def attach(self, path: str, signature: Signature, num_trials: int) -> None:
+        self._slots = _map_slots(Path(path), signature, num_trials)
+
+    def reset(self, trial: int) -> None:
+        self._slots["frames"][trial, 0] = self._environments[trial].reset()
+
+    def step(self, work: Sequence[tuple[int, int]]) -> None:
+        for trial, action in work:
+            step = self._environments[trial].step(action)
+            slot = self._slots[trial]
+            slot["frames"] = step.frames
+            slot["reward"] = step.reward
+            slot["num_frames"] = step.num_frames
+            slot["terminated"] = step.terminated
+            slot["truncated"] = step.truncated
+
+    def state_dict(self, trial: int) -> dict[str, Any]:
+        return self._environments[trial].state_dict()
+
+    def load_state_dict(self, trial: int, state: dict[str, Any]) -> None:
+        self._environments[trial].load_state_dict(state)
+
+
+def _work(connection: Connection, factories: Mapping[int, EnvironmentFactory]) -> None:
+    # Ctrl-C reaches the whole group: the parent decides what becomes of it, and closes the pipe.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    worker = _Worker(factories)
+    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the parent is gone, and so is the work
+        while True:
+            verb, *arguments = connection.recv()
+            connection.send(_answer(getattr(worker, verb), *arguments))
+
+
+def _answer(question: Callable[..., Any], *arguments: Any) -> Answer:
+    """Whatever goes wrong travels to the parent as one sentence."""
+    try:
+        return None, question(*arguments)
+    except ComperError as error:
+        return error, None
+    except Exception as error:
+        return ComperError(f"An environment failed in its worker process: {type(error).__name__}: {error}"), None
