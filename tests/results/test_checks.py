@@ -10,7 +10,7 @@ from comper.results.floors import load_floors
 from comper.results.reading import read_runs
 from comper.results.summary import Summary
 
-from .conftest import MakeRun
+from .conftest import MakeRun, write_manifest
 
 RISING = [float(score) for score in range(0, 1200, 100)]
 
@@ -66,6 +66,23 @@ def test_unequal_settings_within_a_column_are_named(make_run: MakeRun, tmp_path:
     make_run(seed=1, discount=0.9)
     (finding,) = _found(tmp_path, "settings")
     assert "discount (0.99 in 1, 0.9 in 1)" in finding.text
+
+
+def test_a_constant_agent_may_play_another_action_in_another_game(make_run: MakeRun, tmp_path: Path) -> None:
+    make_run("constant", "asterix", 0, action="UP")
+    make_run("constant", "freeway", 0, action="DOWN")
+    assert _found(tmp_path, "settings") == []
+    make_run("constant", "freeway", 1, action="UP")
+    (finding,) = _found(tmp_path, "settings")
+    assert "action in Freeway* ('DOWN' in 1, 'UP' in 1)" in finding.text
+
+
+def test_different_versions_are_a_note(make_run: MakeRun, tmp_path: Path) -> None:
+    make_run(seed=0)
+    write_manifest(make_run(seed=1), versions={"python": "3.12"}, commit="1" * 40)
+    (finding,) = _found(tmp_path, "settings")
+    assert finding.severity == "note"
+    assert "made with different commit (000000000000 in 1, 111111111111 in 1); python (3.11 in 1, 3.12 in 1)" in finding.text
 
 
 def test_overshoot_is_a_note_and_a_run_that_goes_on_a_warning(make_run: MakeRun, tmp_path: Path) -> None:

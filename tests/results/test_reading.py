@@ -150,6 +150,22 @@ def test_a_folder_named_twice_is_read_once(make_run: MakeRun, tmp_path: Path) ->
     assert len(find_run_folders([tmp_path, tmp_path / "runs" / "." / "comper-single"])) == 1
 
 
+def test_a_folder_called_like_a_trial_is_never_overlooked(make_run: MakeRun, tmp_path: Path) -> None:
+    make_run(seed=0)
+    (tmp_path / "runs" / "dqn" / "freeway" / "seed-3").mkdir(parents=True)
+    (finding,) = read_runs([tmp_path]).findings
+    assert (finding.severity, finding.kind) == ("error", "damaged")
+    assert "seed-3" in finding.where
+
+
+def test_a_folder_called_after_another_trial_is_named(make_run: MakeRun, tmp_path: Path) -> None:
+    folder = make_run(seed=0)
+    folder.rename(folder.with_name("seed-7"))
+    runs = read_runs([tmp_path])
+    assert [trial.seed for trial in runs.trials] == [0]
+    assert [finding.kind for finding in runs.findings] == ["misplaced"]
+
+
 def test_no_runs_is_a_mistake_of_the_caller(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="No run folders"):
         read_runs([tmp_path])

@@ -9,7 +9,7 @@ import pytest
 
 from comper.errors import UsageError
 from comper.results.floors import load_floors
-from comper.results.printed import CUT, DIFFERENT, MISTYPED, ROUNDED, agreement, compare_with_printed
+from comper.results.printed import CUT, DIFFERENT, MISTYPED, ROUNDED, agreement, compare_with_printed, contradictions
 from comper.results.reading import read_runs
 from comper.results.release import import_release
 from comper.results.summary import Summary
@@ -161,6 +161,18 @@ def test_two_logs_of_one_trial_are_refused(make_log: MakeLog, tmp_path: Path) ->
 )
 def test_agreement_with_print(printed: str, computed: float, verdict: str) -> None:
     assert agreement(printed, computed) == verdict
+
+
+def test_where_the_printed_tables_contradict_each_other() -> None:
+    assert [(game, column, figure) for game, column, figure, *_ in contradictions()] == [
+        ("battle_zone", "comper-stacked", "sd"),
+        ("video_pinball", "comper-single", "mean"),
+        ("video_pinball", "comper-single", "sd"),
+        ("video_pinball", "comper-stacked", "sd"),
+        ("video_pinball", "dqn", "mean"),
+        ("beam_rider", "comper-stacked", "sd"),
+        ("beam_rider", "dqn", "sd"),
+    ]
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the published logs are not beside this checkout")

@@ -26,6 +26,7 @@ def check(summary: Summary) -> list[Finding]:
         *missing_trials(summary),
         *unequal_settings(summary),
         *few_episodes(summary),
+        *unequal_versions(summary),
         *overshoots(summary),
         *remarks(summary),
     ]
@@ -114,13 +115,40 @@ def unequal_settings(summary: Summary) -> list[Finding]:
     findings = []
     for agent in summary.agents:
         trials = [trial for trial in summary.runs.trials if trial.agent == agent]
-        values: dict[str, Counter[str]] = defaultdict(Counter)
-        for key in sorted({key for trial in trials for key in trial.config}):
-            values[key].update(repr(trial.config.get(key)) for trial in trials)
-        told = [f"{key} ({_counted(counts)})" for key, counts in values.items() if len(counts) > 1]
+        told = [
+            f"{key} ({_counted(counts)})"
+            for key in sorted({key for trial in trials for key in trial.config} - {"action"})
+            if len(counts := Counter(repr(trial.config.get(key)) for trial in trials)) > 1
+        ]
+        told += [
+            f"action in {game_title(game)} ({_counted(counts)})"
+            for game in summary.games_of(agent)
+            if len(counts := Counter(repr(trial.config.get("action")) for trial in summary.cells[agent, game])) > 1
+        ]
         if told:
             findings.append(Finding(WARNING, "settings", f"{agent}: unequal settings within one column: {'; '.join(told)}."))
     return findings
+
+
+def unequal_versions(summary: Summary) -> list[Finding]:
+    """Agents whose trials were made by different commits or versions."""
+    findings = []
+    for agent in summary.agents:
+        trials = [trial for trial in summary.runs.trials if trial.agent == agent]
+        made_by = [_made_by(trial) for trial in trials]
+        told = [
+            f"{key} ({_counted(counts)})"
+            for key in sorted({key for made in made_by for key in made})
+            if len(counts := Counter(str(made.get(key))[:12] for made in made_by)) > 1
+        ]
+        if told:
+            findings.append(Finding(NOTE, "settings", f"{agent}: made with different {'; '.join(told)}."))
+    return findings
+
+
+def _made_by(trial: Trial) -> dict[str, object]:
+    versions = trial.manifest.get("versions")
+    return (versions if isinstance(versions, dict) else {}) | {"commit": trial.manifest.get("commit")}
 
 
 def few_episodes(summary: Summary) -> list[Finding]:

@@ -61,6 +61,9 @@ def score_against_floor(summary: Summary) -> Plot | None:
         "Each agent's mean final score with its 95 % interval, as a multiple of the floor of its game: left of the line at 1 "
         "nothing better than a random policy or one constant action was learned."
     )
+    unknown = [game_title(game) for game in summary.games if game not in games]
+    if unknown:
+        sentence += f" Not shown, for want of a floor above 0: {', '.join(unknown)}."
     return Plot("score_against_floor", "Score against floor, at a glance", sentence, figure, "glance")
 
 

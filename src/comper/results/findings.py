@@ -20,7 +20,7 @@ class Finding:
 
     severity: str
     kind: str
-    """One word: damaged, duplicate, incomplete, coinciding, floor, missing, settings, overshoot, remark."""
+    """One word: damaged, duplicate, incomplete, misplaced, coinciding, floor, missing, settings, overshoot, remark."""
     text: str
     where: str = ""
     """The file, with its line where there is one."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from comper.protocol import FEW_EPISODE_GAMES, PAPER_GAMES, TRIALS
 from comper.results import reference, statistics
 from comper.results.paper_tables import THIRDS, game_title
 from comper.results.reading import Trial
@@ -79,7 +80,28 @@ def comparison_tables(comparisons: list[Comparison]) -> list[Table]:
     """How many figures agree, and those that do not; nothing where no published logs were imported."""
     if not comparisons:
         return []
-    return [_counts_table(comparisons), _differences_table(comparisons)]
+    return [_counts_table(comparisons), _differences_table(comparisons), _contradictions_table()]
+
+
+def contradictions() -> list[tuple[str, str, str, str, str, float]]:
+    """Game, column, figure, Table 1, Table 2 and what Table 1 implies there, where the printed tables contradict each other.
+
+    Where only 3 episodes are scored, both tables average the same ones at the end: equal means, and deviations of the same
+    five trials in the two forms, √(5/4) apart.
+    """
+    found = []
+    for game in sorted(FEW_EPISODE_GAMES, key=PAPER_GAMES.index):
+        for column in reference.PRINTED_COLUMNS:
+            first, thirds = reference.table_1(game, column), reference.table_2(game, column)
+            assert first is not None
+            assert thirds is not None
+            last = thirds[-1]
+            if first.mean != last.mean:
+                found.append((game, column, "mean", first.mean_text, last.mean_text, first.mean))
+            sample = first.sd * math.sqrt(TRIALS / (TRIALS - 1))
+            if abs(sample - last.sd) > 0.05:
+                found.append((game, column, "sd", first.sd_text, last.sd_text, sample))
+    return found
 
 
 def _of_table_1(summary: Summary, agent: str, game: str, column: str) -> list[Comparison]:
@@ -116,6 +138,17 @@ def _counts_table(comparisons: list[Comparison]) -> Table:
         "computed one, cut after the printed digits, gives it; some printed figures are rounded instead."
     )
     return Table("printed_counts", "The printed tables, from the published logs", sentence, columns, rows)
+
+
+def _contradictions_table() -> Table:
+    columns = [Column(title, is_text=True) for title in ("game", "column", "figure", "Table 1", "Table 2, last third")]
+    rows = [[*map(text_cell, (game_title(game), *words)), number_cell(implied)] for game, *words, implied in contradictions()]
+    sentence = (
+        "Where 3 episodes are scored, both tables end with the same ones: equal means, and deviations √(5/4) apart, "
+        "for the population and the sample form of five trials. Needs no logs, so it covers all games and columns."
+    )
+    title = "Where the printed tables contradict each other"
+    return Table("printed_contradictions", title, sentence, [*columns, Column("implied by Table 1")], rows)
 
 
 def _differences_table(comparisons: list[Comparison]) -> Table:

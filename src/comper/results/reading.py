@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from comper.errors import DamagedFileError, UsageError
-from comper.results.findings import ERROR, NOTE, Finding
+from comper.results.findings import ERROR, NOTE, WARNING, Finding
 from comper.runfolder import (
     CONFIG_FILE,
     EPISODES_FILE,
@@ -38,6 +38,7 @@ from comper.runfolder import (
 Array = NDArray[np.float64]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}")
+_TRIAL_FOLDER = re.compile(r"seed-\d+")
 _COUNTERS = ("steps", "total_frames", "episodes")
 
 
@@ -106,10 +107,6 @@ class Runs:
         """The agents in a fixed order: by name."""
         return sorted({trial.agent for trial in self.trials})
 
-    def of(self, agent: str, game: str) -> list[Trial]:
-        """The trials of one cell of a table, by seed."""
-        return self.cells.get((agent, game), [])
-
     @property
     def cells(self) -> dict[tuple[str, str], list[Trial]]:
         """The trials by agent and game, each list by seed."""
@@ -133,18 +130,19 @@ def read_runs(folders: Iterable[Path], *, advance: Callable[[int, int], None] = 
         advance(done, len(paths))
     trials, duplicates = _without_duplicates(trials)
     running = [trial for trial in trials if not trial.finished]
-    findings += duplicates + [_incomplete(trial) for trial in running]
+    findings += duplicates + [_incomplete(trial) for trial in running] + _misplaced(trials)
     return Runs([trial for trial in trials if trial.finished], running, findings)
 
 
 def find_run_folders(folders: Iterable[Path]) -> list[Path]:
-    """Every folder that holds a part of a run, also where the manifest is missing, in a fixed order."""
+    """Every folder that holds a part of a run or is called like one, whatever is missing, in a fixed order."""
     found = set()
     for folder in folders:
         if not folder.is_dir():
             raise UsageError(f"{folder}: no such folder.")
-        for parent, _, names in os.walk(folder):
-            if {MANIFEST_FILE, EPISODES_FILE, METRICS_FILE} & set(names):
+        for parent, children, names in os.walk(folder):
+            children[:] = [child for child in children if not child.startswith(".")]
+            if {MANIFEST_FILE, EPISODES_FILE, METRICS_FILE} & set(names) or _TRIAL_FOLDER.fullmatch(Path(parent).name):
                 found.add(Path(parent).resolve())
     return sorted(found)
 
@@ -275,6 +273,16 @@ def _without_duplicates(trials: list[Trial]) -> tuple[list[Trial], list[Finding]
         if len(same) > 1
     ]
     return [same[0] for same in claims.values() if len(same) == 1], findings
+
+
+def _misplaced(trials: list[Trial]) -> list[Finding]:
+    """Trials in a folder that is called after another one: the manifest is believed, and the reader told."""
+    return [
+        Finding(WARNING, "misplaced", f"The manifest says {trial.name}, the folder's name does not.", str(trial.folder))
+        for trial in trials
+        if _TRIAL_FOLDER.fullmatch(trial.folder.name)
+        and trial.folder.parts[-3:] != (trial.agent, trial.game, f"seed-{trial.seed}")
+    ]
 
 
 def _incomplete(trial: Trial) -> Finding:
