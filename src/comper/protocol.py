@@ -76,7 +76,7 @@ class ProtocolConfig:
         "single: one frame; stacked: the action is held for four observations, which are the state; rolling: the last four",
         ("single", "stacked", "rolling"),
     )
-    screen_size: int = setting(84, "Table 9", "height and width of an observation after the area resize, pixels")
+    screen_size: int = setting(84, "Table 9, A18", "height and width of an observation after the area resize, pixels")
     log_period_steps: int = setting(100, "Section 5.1", "agent steps between two lines of metrics.jsonl")
 
     @property
@@ -143,7 +143,7 @@ class ComperConfig(LearnerConfig):
     )
     sets_per_training: int = setting(1_000, "Table 7", "similar-transition sets taken from TM for one QLSTM training, at most")
     memory_sets: int = setting(100_000, "Table 7, A7", "similar-transition sets remembered; the oldest goes first")
-    similarity_threshold: float = setting(0.0, "Table 7", "δ, the largest Euclidean distance between similar transitions")
+    similarity_threshold: float = setting(0.0, "Table 7, A9", "δ, the largest Euclidean distance between similar transitions")
     index: str = setting(
         "auto",
         "Section 5.1, D1",
@@ -184,7 +184,7 @@ class ComperConfig(LearnerConfig):
 class DQNConfig(LearnerConfig):
     """DQN as the paper ran it beside COMPER. Table 8."""
 
-    pooling: str = setting("max", "Table 8", "how the last two frames become one", ("average", "max", "none"))
+    pooling: str = setting("max", "Table 8, A15", "how the last two frames become one", ("average", "max", "none"))
     observation: str = setting(
         "rolling",
         "Table 8, A8",
