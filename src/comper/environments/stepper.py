@@ -278,7 +278,7 @@ class _WorkerHandle:
     def ask(self, verb: str, *arguments: Any) -> None:
         if self.connection.closed:
             raise ValueError("The stepper is closed.")
-        with contextlib.suppress(BrokenPipeError):  # `wait` tells that the worker is gone
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # `wait` tells that the worker is gone
             self.connection.send((verb, *arguments))
 
     def wait(self) -> Answer:
