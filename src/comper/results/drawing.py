@@ -25,7 +25,7 @@ HATCHES = ("", "///", "..", "xx", "\\\\\\", "---", "++", "oo")
 
 _SETTINGS = {
     "svg.hashsalt": "comper", "svg.fonttype": "none", "font.size": 9, "axes.titlesize": 9, "axes.titleweight": "bold",
-    "axes.titlelocation": "left", "axes.labelsize": 8.5, "axes.labelcolor": MUTED, "axes.edgecolor": MUTED,
+    "axes.titlelocation": "left", "axes.titley": 1.0, "axes.labelsize": 8.5, "axes.labelcolor": MUTED, "axes.edgecolor": MUTED,
     "axes.linewidth": 0.6, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "axes.axisbelow": True,
     "grid.color": GRID, "grid.linewidth": 0.6, "text.color": INK, "axes.titlecolor": INK, "xtick.color": MUTED,
     "ytick.color": MUTED, "xtick.labelcolor": INK, "ytick.labelcolor": INK, "xtick.labelsize": 8, "ytick.labelsize": 8,
