@@ -363,11 +363,20 @@ class _Worker:
 def _work(connection: Connection, factories: Mapping[int, EnvironmentFactory]) -> None:
     # Ctrl-C reaches the whole group: the parent decides what becomes of it, and closes the pipe.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _use_one_thread()
     worker = _Worker(factories)
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the parent is gone, and so is the work
         while True:
             verb, *arguments = connection.recv()
             connection.send(_answer(getattr(worker, verb), *arguments))
+
+
+def _use_one_thread() -> None:
+    """Keep OpenCV from starting a pool of threads in every worker: the workers are the parallelism."""
+    with contextlib.suppress(ImportError):
+        import cv2
+
+        cv2.setNumThreads(1)
 
 
 def _answer(question: Callable[..., Any], *arguments: Any) -> Answer:
