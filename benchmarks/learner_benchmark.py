@@ -2,7 +2,7 @@
 
     python benchmarks/learner_benchmark.py --device cuda --trials 1 4 16 40 64 --out learner.json
 
-Frames are random bytes: the arithmetic does not depend on them. Each figure is the median over repetitions, with its quartiles.
+Frames are random bytes: the arithmetic does not depend on them. Each figure is a median with its quartiles.
 """
 
 from __future__ import annotations
