@@ -8,13 +8,12 @@ from itertools import combinations
 
 import numpy as np
 
-from comper.protocol import PRESETS, TRIALS, ConstantConfig, ProtocolConfig, RandomConfig, num_scored_episodes
+from comper.protocol import PRESETS, TRIALS, ConstantConfig, RandomConfig, num_scored_episodes
 from comper.results.findings import NOTE, WARNING, Finding
 from comper.results.paper_tables import game_title
 from comper.results.reading import Trial
-from comper.results.summary import Summary
+from comper.results.summary import PAPER_FRAMES, Summary
 
-PAPER_FRAMES = ProtocolConfig().frames
 SINGLE_EPISODE = 1
 """Trials that differ in at most so many episodes are still named: they are not independent either."""
 
