@@ -19,12 +19,12 @@ def trained(num_trials: int) -> ComperAgent:
     config = ComperConfig(replay_start_steps=4, train_period_steps=2, target_period_steps=10, batch_size=8)
     made = setups((84, 84), list(range(num_trials)))
     agent = ComperAgent(config, made, num_actions=4, device=torch.device("cuda"))
-    rng = np.random.default_rng(0)
+    rngs = [np.random.default_rng(trial) for trial in range(num_trials)]
     trials = list(range(num_trials))
     for t in range(1, 61):
         active = trials if t < 40 else trials[:-1]  # the last trial finishes early
         for trial in active:
-            frames = made[trial].frames
+            frames, rng = made[trial].frames, rngs[trial]
             ids = [frames.intern(frame) for frame in rng.integers(0, 256, (2, 84, 84), dtype=np.uint8)]
             agent.store(
                 trial,
