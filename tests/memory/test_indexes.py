@@ -19,6 +19,8 @@ from comper.errors import UsageError
 from comper.memory.frames import FrameStore
 from comper.memory.indexes import NO_MATCH, ExactIndex, FaissIndex, L2Index, SimilarityIndex, TransitionKey, make_index
 
+pytest.importorskip("faiss").omp_set_num_threads(1)  # on a busy machine its threads wait for each other for long
+
 MAKERS: dict[str, Callable[[FrameStore, float], SimilarityIndex]] = {
     "l2": L2Index,
     "faiss": FaissIndex,
@@ -272,7 +274,7 @@ def test_l2_answers_as_brute_force_over_hundreds_of_transitions(scene: str, num_
     ids = np.array([store.intern(frame) for frame in frames])
     pairs = frames[rng.integers(0, 400, (2, 200))].astype(np.int64)
     typical = float(np.median(np.sqrt(np.square(pairs[0] - pairs[1]).sum(axis=1)))) * math.sqrt(2 * num_frames) / 255
-    for fraction in (0.6, 1.0, 1.4, 4.0):
+    for fraction in (0.6, 1.0, 4.0):
         num_matches = compare_with_vectors(store, ids, rng, num_frames=num_frames, threshold=fraction * typical)
         assert num_matches > 0 or fraction < 1
 

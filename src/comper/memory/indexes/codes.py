@@ -18,8 +18,6 @@ from comper.memory.frames import FrameStore
 
 Floats = npt.NDArray[np.floating[Any]]
 NUM_DIRECTIONS = 64
-NUM_LEADING = 4
-"""Of the directions, those whose coordinates are also kept in float64: the index adds them up over a transition's frames."""
 NUM_SAMPLES = 512
 NUM_ITERATIONS = 4
 
@@ -44,7 +42,7 @@ class FrameCodes:
         self._serials = np.full(capacity, -2, np.int64)  # of the frame that was encoded; no frame has -2
         self.sq_norms = np.zeros(capacity)  # |y|²
         self.images = np.zeros((capacity, k + 1), np.float32)  # z and ρ
-        self.leading = np.zeros((capacity, NUM_LEADING))
+        self.coordinates = np.zeros((capacity, k))  # z in float64
         self._pixels: list[npt.NDArray[Any]] = [np.empty(0, np.int64)] * capacity
         self._values: list[npt.NDArray[Any]] = [np.empty(0)] * capacity
 
@@ -56,8 +54,12 @@ class FrameCodes:
         ids = ids[np.linspace(0, len(ids) - 1, min(len(ids), NUM_SAMPLES)).astype(np.int64)]
         sample = self.frames.frames[ids].reshape(len(ids), -1)
         self._background = np.partition(sample, len(ids) // 2, axis=0)[len(ids) // 2].astype(self._background.dtype)
-        self._directions = _principal_axes(sample.astype(np.float64), min(NUM_DIRECTIONS, self.num_pixels))
+        self._directions = principal_axes(sample.astype(np.float64), min(NUM_DIRECTIONS, self.num_pixels))
         self._reset()
+
+    @property
+    def num_directions(self) -> int:
+        return self._directions.shape[1]
 
     @property
     def relative_error(self) -> float:
@@ -79,7 +81,7 @@ class FrameCodes:
         self._serials = np.concatenate([self._serials, np.full(more, -2, np.int64)])
         self.sq_norms = np.concatenate([self.sq_norms, np.zeros(more)])
         self.images = np.concatenate([self.images, np.zeros((more, self.images.shape[1]), np.float32)])
-        self.leading = np.concatenate([self.leading, np.zeros((more, NUM_LEADING))])
+        self.coordinates = np.concatenate([self.coordinates, np.zeros((more, self.coordinates.shape[1]))])
         self._pixels += [np.empty(0, np.int64)] * more
         self._values += [np.empty(0)] * more
 
@@ -94,36 +96,50 @@ class FrameCodes:
         self._values[i] = y.astype(np.int16) if self.is_integral else y
         self.sq_norms[i] = sq_norm
         self.images[i, :-1] = z
-        self.leading[i, : len(z)] = z[:NUM_LEADING]
+        self.coordinates[i] = z
         self.images[i, -1] = math.sqrt(max(0.0, sq_norm - float(z @ z)))
 
     def difference(self, i: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         """The pixels in which frame i differs from the background, and by how much."""
         return self._pixels[i], self._values[i]
 
-    def sq_distances(self, ids: npt.NDArray[np.int64], query: int) -> npt.NDArray[np.float64]:
-        """|x - q|² of each frame to the query frame: exact for integers, to the rounding of float64 otherwise."""
-        if not self.is_integral:
-            delta = self.frames.frames[ids].reshape(len(ids), -1).astype(np.float64) - self.frames.frames[query].reshape(-1)
-            return np.asarray(np.einsum("ij,ij->i", delta, delta))
-        y_q = np.zeros(self.num_pixels, np.int32)
-        y_q[self._pixels[query]] = self._values[query]
-        frames = ids.tolist()
-        values = [self._values[i] for i in frames]
-        products = y_q[np.concatenate([self._pixels[i] for i in frames])] * np.concatenate(values)
+    def dense(self, ids: tuple[int, ...]) -> npt.NDArray[np.int32]:
+        """y of a whole transition, frame after frame."""
+        y = np.zeros((len(ids), self.num_pixels), np.int32)
+        for row, i in zip(y, ids, strict=True):
+            row[self._pixels[i]] = self._values[i]
+        return y.reshape(-1)
+
+    def dots(self, ids: npt.NDArray[np.int64], y: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
+        """y_x·y for transitions x, given by the ids of their frames (one transition a row), and a dense y. Integers only."""
+        frames = ids.ravel().tolist()
+        lengths = np.array([len(self._pixels[i]) for i in frames])
+        starts = np.tile(np.arange(ids.shape[1]) * self.num_pixels, len(ids))
+        products = y[np.concatenate([self._pixels[i] for i in frames]) + np.repeat(starts, lengths)]
+        products *= np.concatenate([self._values[i] for i in frames])
         sums = np.zeros(len(products) + 1, np.int64)
         np.cumsum(products, out=sums[1:])
-        ends = np.cumsum([len(v) for v in values])
-        dots = np.diff(sums[ends], prepend=0)
-        return np.asarray(self.sq_norms[ids] + self.sq_norms[query] - 2.0 * dots)
+        ends = np.cumsum(lengths.reshape(ids.shape).sum(axis=1))
+        dots = sums[ends]
+        dots[1:] -= sums[ends[:-1]]
+        return np.asarray(dots)
+
+    def float_sq_distances(self, ids: npt.NDArray[np.int64], query: tuple[int, ...]) -> npt.NDArray[np.float64]:
+        """|x - q|² for pixels that are no small integers, to the rounding of float64."""
+        frames = self.frames.frames
+        total = np.zeros(len(ids))
+        for column, q in zip(ids.T, query, strict=True):
+            delta = frames[column].reshape(len(ids), -1).astype(np.float64) - frames[q].reshape(-1)
+            total += np.einsum("ij,ij->i", delta, delta)
+        return total
 
     @property
     def nbytes(self) -> int:
         lists = sum(p.nbytes + v.nbytes for p, v in zip(self._pixels, self._values, strict=True))
-        return lists + self.images.nbytes + self.sq_norms.nbytes + self.leading.nbytes + self._directions.nbytes
+        return lists + self.images.nbytes + self.sq_norms.nbytes + self.coordinates.nbytes + self._directions.nbytes
 
 
-def _principal_axes(sample: npt.NDArray[np.float64], k: int) -> npt.NDArray[np.float64]:
+def principal_axes(sample: npt.NDArray[np.float64], k: int) -> npt.NDArray[np.float64]:
     """At most k directions (columns) along which the rows vary most, about, with ‖V‖ ≤ 1 in spite of rounding.
 
     Subspace iteration: matrix products and eigenvalues of k by k matrices only. Any directions are right, good ones are fast.
@@ -134,6 +150,8 @@ def _principal_axes(sample: npt.NDArray[np.float64], k: int) -> npt.NDArray[np.f
     for _ in range(NUM_ITERATIONS):
         weights = _orthonormal(gram @ weights)
     v = _orthonormal(_orthonormal(centred.T @ weights))
+    along = centred @ v
+    v = v @ np.linalg.eigh(along.T @ along)[1][:, ::-1]  # the same space, its longest axis first
     # ‖V‖² = ‖VᵀV‖₂ ≤ ‖VᵀV‖_∞, the largest row sum; the second term is more than the rounding error of the sums.
     sq_norm_bound = np.abs(v.T @ v).sum(axis=1).max(initial=1.0) + v.size * 2.0**-52
     return np.ascontiguousarray(v / (math.sqrt(sq_norm_bound) * (1 + 2.0**-50)))
@@ -151,6 +169,6 @@ def _error(d: int, k: int) -> float:
 
     A float64 dot product of d terms is off by at most d·2⁻⁵²·|v||y| (with room for y's own rounding), so |Δz| ≤ √k·d·2⁻⁵²·|y|
     and the error of ρ² = |y|² - |z|² is at most e = 4·(√k + 1)·d·2⁻⁵²·|y|²; then |Δρ| ≤ √e. Storing z and ρ as float32 adds
-    2⁻²⁴·|y|. Both are rounded up.
+    2⁻²⁴·|y|. All is rounded up, and d so far that it allows for another projection, of the z of a transition's frames.
     """
-    return math.sqrt(4 * (math.sqrt(k) + 1) * (d + 8) * 2.0**-52) + 2.0**-22
+    return math.sqrt(4 * (math.sqrt(k) + 1) * (d + 4096) * 2.0**-52) + 2.0**-22
