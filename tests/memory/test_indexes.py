@@ -303,6 +303,22 @@ def compare_with_vectors(
     return num_matches
 
 
+@pytest.mark.parametrize("changes", [5, 7000])
+def test_a_representative_at_the_threshold_itself_is_never_discarded(changes: int) -> None:
+    """Frames of full size, nearly equal or all noise: no rounding of any bound may push out what is exactly δ away."""
+    rng = np.random.default_rng(2)
+    frames = near_duplicates(150, rng, size=84 * 84, changes=changes)
+    store = FrameStore(frames.shape[1:])
+    ids = [store.intern(frame) for frame in frames]
+    for t in range(140, 150):
+        sq = np.square(frames[:140].astype(np.int64) - frames[t]).sum(axis=1)
+        for threshold, expected in ((math.sqrt(sq.min()) / 255, int(sq.argmin())), (math.sqrt(sq.min() - 1) / 255, NO_MATCH)):
+            index = L2Index(store, threshold)
+            for set_id in range(140):
+                index.update_index(set_id, key(ids[set_id], s_next=ids[0]))
+            assert index.get_index(key(ids[t], s_next=ids[0])) == expected
+
+
 def test_l2_drops_dead_rows_without_changing_an_answer() -> None:
     rng = np.random.default_rng(0)
     store = FrameStore((12,))

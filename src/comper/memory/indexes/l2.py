@@ -21,7 +21,7 @@ from comper.memory.indexes.postings import Postings
 from comper.memory.indexes.rows import Point, RowTable
 from comper.memory.indexes.search import Search
 
-NUM_COORDINATES = 16
+NUM_COORDINATES = 32
 """Principal coordinates in the sketch of a transition."""
 NUM_OTHERS = 3
 """And the other numbers: action, reward, and the norm of what the coordinates leave."""

@@ -19,7 +19,6 @@ COLUMNS_AT_ONCE = 3
 FEW = 24
 """So many rows are checked exactly rather than thinned out further."""
 MANY = 256
-"""With so many left it pays to check the likeliest first, which may shrink the radius."""
 MOST_CHECKS = 256
 """Rows checked at once; a distance found may spare the rest."""
 CHECK_COST = 100
@@ -48,12 +47,10 @@ class Search:
     def nearest(self) -> int:
         """The set of the nearest representative within δ, the oldest of equally near ones, or NO_MATCH."""
         rows, bounds = self._by_first_columns()
+        if len(rows) > self._table.end // 32:
+            rows, bounds = self._check_likeliest(rows, bounds)
         rows, bounds = self._by_further_columns(rows, bounds)
-        if len(rows) > MANY:
-            likeliest = bounds.argmin()
-            if bounds[likeliest] < self._sq_radius / 4:
-                self._check(rows[[likeliest]])
-                rows, bounds = self._within(rows, bounds)
+        rows, bounds = self._check_likeliest(rows, bounds)
         if len(rows) > FEW:
             rows, bounds = self._by_images(rows)
         self._check_all(rows, bounds)
@@ -146,6 +143,13 @@ class Search:
         while start < len(rows) and bounds[start] <= self._sq_radius:
             self._check(rows[start : start + size])
             start, size = start + size, min(2 * size, MOST_CHECKS)
+
+    def _check_likeliest(self, rows: Rows, bounds: Bounds) -> tuple[Rows, Bounds]:
+        """With many rows left, the exact distance of the likeliest may shrink the radius for the others."""
+        if len(rows) <= MANY or bounds.min() > self._sq_radius / 4:
+            return rows, bounds
+        self._check(rows[np.array([bounds.argmin()])])
+        return self._within(rows, bounds)
 
     def _check(self, rows: Rows) -> None:
         ids, query = self._table.ids[rows], self._query
