@@ -1,7 +1,8 @@
 """What the l2 index remembers of a frame so as not to read its pixels again.
 
 A frame x is written as its difference y = x - b from a background b: few of its pixels differ from the background of a
-game, so y is short, and distances follow from it exactly: |x - q|² = |y_x|² + |y_q|² - 2 y_x·y_q, in integers.
+game, so y is short, and distances follow from it exactly: |x - q|² = |y_x|² + |y_q|² - 2 y_x·y_q, in integers. Where many
+pixels differ (or pixels are no small integers) distances are read off the pixels, block by block until they exceed a limit.
 For a lower bound it is projected: with directions V, ‖V‖ ≤ 1, the image z = Vᵀy and the rest ρ = √(|y|² - |z|²) satisfy
 |z_x - z_q|² + (ρ_x - ρ_q)² ≤ |x - q|², because I - VVᵀ is positive semi-definite and norms obey the triangle inequality.
 """
@@ -19,6 +20,9 @@ from comper.memory.frames import FrameStore
 Floats = npt.NDArray[np.floating[Any]]
 NUM_DIRECTIONS = 64
 NUM_SAMPLES = 512
+SHORT = 256
+BLOCK = 512
+NO_PIXELS, NO_VALUES = np.empty(0, np.uint16), np.empty(0, np.int16)
 NUM_ITERATIONS = 4
 
 
@@ -40,11 +44,12 @@ class FrameCodes:
     def _reset(self) -> None:
         capacity, k = len(self.frames.frames), self._directions.shape[1]
         self._serials = np.full(capacity, -2, np.int64)  # of the frame that was encoded; no frame has -2
+        self.is_short = np.zeros(capacity, np.bool_)  # whether y is kept as a list of pixels
         self.sq_norms = np.zeros(capacity)  # |y|²
         self.images = np.zeros((capacity, k + 1), np.float32)  # z and ρ
         self.coordinates = np.zeros((capacity, k))  # z in float64
-        self._pixels: list[npt.NDArray[Any]] = [np.empty(0, np.int64)] * capacity
-        self._values: list[npt.NDArray[Any]] = [np.empty(0)] * capacity
+        self._pixels: list[npt.NDArray[Any]] = [NO_PIXELS] * capacity
+        self._values: list[npt.NDArray[Any]] = [NO_VALUES] * capacity
 
     # Background and directions.
 
@@ -79,28 +84,33 @@ class FrameCodes:
     def _grow(self) -> None:
         more = len(self.frames.frames) - len(self._serials)
         self._serials = np.concatenate([self._serials, np.full(more, -2, np.int64)])
+        self.is_short = np.concatenate([self.is_short, np.zeros(more, np.bool_)])
         self.sq_norms = np.concatenate([self.sq_norms, np.zeros(more)])
         self.images = np.concatenate([self.images, np.zeros((more, self.images.shape[1]), np.float32)])
         self.coordinates = np.concatenate([self.coordinates, np.zeros((more, self.coordinates.shape[1]))])
-        self._pixels += [np.empty(0, np.int64)] * more
-        self._values += [np.empty(0)] * more
+        self._pixels += [NO_PIXELS] * more
+        self._values += [NO_VALUES] * more
 
     def _encode(self, i: int) -> None:
         frame = self.frames.frames[i].reshape(-1)
         pixels = np.flatnonzero(frame != self._background)
         y = frame[pixels].astype(np.float64) - self._background[pixels]
-        z = y @ self._directions[pixels]
+        if len(pixels) < self.num_pixels // 2:
+            z = y @ self._directions[pixels]
+        else:
+            z = (frame.astype(np.float64) - self._background) @ self._directions
         sq_norm = float(y @ y)
         self._serials[i] = self.frames.serials[i]
-        self._pixels[i] = pixels.astype(np.uint16 if self.num_pixels <= 2**16 else np.int64)
-        self._values[i] = y.astype(np.int16) if self.is_integral else y
+        self.is_short[i] = self.is_integral and len(pixels) <= max(SHORT, self.num_pixels // 8)
+        self._pixels[i] = pixels.astype(np.uint16 if self.num_pixels <= 2**16 else np.int64) if self.is_short[i] else NO_PIXELS
+        self._values[i] = y.astype(np.int16) if self.is_short[i] else NO_VALUES
         self.sq_norms[i] = sq_norm
         self.images[i, :-1] = z
         self.coordinates[i] = z
         self.images[i, -1] = math.sqrt(max(0.0, sq_norm - float(z @ z)))
 
     def difference(self, i: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """The pixels in which frame i differs from the background, and by how much."""
+        """The pixels in which frame i differs from the background, and by how much, if it is short."""
         return self._pixels[i], self._values[i]
 
     def dense(self, ids: tuple[int, ...]) -> npt.NDArray[np.int32]:
@@ -111,7 +121,7 @@ class FrameCodes:
         return y.reshape(-1)
 
     def dots(self, ids: npt.NDArray[np.int64], y: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
-        """y_x·y for transitions x, given by the ids of their frames (one transition a row), and a dense y. Integers only."""
+        """y_x·y for transitions x, given by the ids of their frames (one transition a row), all short, and a dense y."""
         frames = ids.ravel().tolist()
         lengths = np.array([len(self._pixels[i]) for i in frames])
         starts = np.tile(np.arange(ids.shape[1]) * self.num_pixels, len(ids))
@@ -124,13 +134,23 @@ class FrameCodes:
         dots[1:] -= sums[ends[:-1]]
         return np.asarray(dots)
 
-    def float_sq_distances(self, ids: npt.NDArray[np.int64], query: tuple[int, ...]) -> npt.NDArray[np.float64]:
-        """|x - q|² for pixels that are no small integers, to the rounding of float64."""
-        frames = self.frames.frames
-        total = np.zeros(len(ids))
+    def sq_distances_within(
+        self, ids: npt.NDArray[np.int64], query: tuple[int, ...], limits: npt.NDArray[np.float64]
+    ) -> npt.NDArray[np.float64]:
+        """|x - q|² from the pixels, for transitions x, or infinity where it exceeds the transition's limit."""
+        frames = self.frames.frames.reshape(len(self.frames.frames), -1)
+        dtype = np.int32 if self.is_integral else np.float64
+        total, left = np.zeros(len(ids)), np.arange(len(ids))
         for column, q in zip(ids.T, query, strict=True):
-            delta = frames[column].reshape(len(ids), -1).astype(np.float64) - frames[q].reshape(-1)
-            total += np.einsum("ij,ij->i", delta, delta)
+            for start in range(0, self.num_pixels, BLOCK):
+                block = slice(start, start + BLOCK)
+                delta: npt.NDArray[Any] = frames[column[left], block].astype(dtype)
+                delta -= frames[q, block]
+                total[left] += np.einsum("ij,ij->i", delta, delta)  # 512 squares of 255 are less than 2³¹
+                left = left[total[left] <= limits[left]]
+        is_far = np.ones(len(ids), np.bool_)
+        is_far[left] = False
+        total[is_far] = np.inf
         return total
 
     @property

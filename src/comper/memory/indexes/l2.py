@@ -104,7 +104,8 @@ class L2Index:
 
     def _append(self, set_id: int, point: Point) -> None:
         row = self._table.append(set_id, point)
-        if self._codes.is_integral and self._postings.add(row, [self._codes.difference(i) for i in point.ids]):
+        is_short = self._codes.is_short[list(point.ids)].all()
+        if is_short and self._postings.add(row, [self._codes.difference(i) for i in point.ids]):
             self._table.mark_posted(row)
 
     def _train(self) -> None:

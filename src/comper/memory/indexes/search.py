@@ -19,7 +19,7 @@ COLUMNS_AT_ONCE = 3
 FEW = 24
 """So many rows are checked exactly rather than thinned out further."""
 MANY = 256
-MOST_CHECKS = 256
+MOST_CHECKS = 1024
 """Rows checked at once; a distance found may spare the rest."""
 CHECK_COST = 100
 """What the exact distance of a frame costs, in entries of the postings read in the same time, about."""
@@ -104,7 +104,7 @@ class Search:
     def _by_postings(self, is_near: npt.NDArray[np.bool_]) -> bool:
         """Consider the exact distances of all posted rows that are near, if that is cheaper than to look at each of them."""
         table, query, n = self._table, self._query, self._table.end
-        if not table.num_posted:
+        if not table.num_posted or not self._codes.is_short[list(query.ids)].all():
             return False
         num_near = int(np.count_nonzero(is_near)) * table.num_posted // n
         most_work = num_near * len(query.ids) * CHECK_COST - n // 4
@@ -152,15 +152,20 @@ class Search:
         return self._within(rows, bounds)
 
     def _check(self, rows: Rows) -> None:
-        ids, query = self._table.ids[rows], self._query
-        if self._codes.is_integral:
+        """Exact distances, from the differences where those are short and from the pixels otherwise."""
+        codes, table, query = self._codes, self._table, self._query
+        ids, sq_distances = table.ids[rows], self._sq_scalars(rows)
+        is_short = codes.is_short[ids].all(axis=1) & codes.is_short[list(query.ids)].all()
+        short, long = np.flatnonzero(is_short), np.flatnonzero(~is_short)
+        if len(short):
             if self._dense is None:
-                self._dense = self._codes.dense(query.ids)
+                self._dense = codes.dense(query.ids)
             # |x - q|² = |y_x|² + |y_q|² - 2 y_x·y_q
-            sq_distances = self._table.sq_norms[rows] + query.sq_norm - 2.0 * self._codes.dots(ids, self._dense)
-        else:
-            sq_distances = self._codes.float_sq_distances(ids, query.ids)
-        self._consider(rows, sq_distances + self._sq_scalars(rows))
+            sq_distances[short] += table.sq_norms[rows[short]] + query.sq_norm - 2.0 * codes.dots(ids[short], self._dense)
+        if len(long):
+            limits = self._sq_radius - sq_distances[long]
+            sq_distances[long] += codes.sq_distances_within(ids[long], query.ids, limits)
+        self._consider(rows, sq_distances)
 
     def _sq_scalars(self, rows: Rows) -> npt.NDArray[np.float64]:
         """255²·(Δa² + Δr²)"""
