@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from comper.networks.parameters import Parameters, Population
-from comper.networks.qlstm import LSTM_UNITS, predict, qlstm_layers, transition_size, transition_vectors
+from comper.networks.qlstm import LSTM_UNITS, predict_vectors, qlstm_layers, transition_size, transition_vectors
 
 
 def population(num_inputs: int, sequence_length: int = 1) -> Population:
@@ -53,12 +53,12 @@ def test_one_step_by_the_gates_that_matter_equals_torch_lstm() -> None:
     x = torch.rand(16, 200, generator=torch.Generator().manual_seed(0))
     expected = torch_prediction(p, x[:, None].double())
     assert expected.std() > 0
-    torch.testing.assert_close(predict(p, x, torch.zeros(16, 1)).double(), expected, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(predict_vectors(p, x, torch.zeros(16, 1)).double(), expected, rtol=1e-4, atol=1e-6)
 
 
 def test_forget_gate_and_recurrent_weights_get_no_gradient_in_one_step() -> None:
     p = population(50).groups[0]
-    loss = predict(p, torch.rand(4, 50), torch.zeros(4, 1)).square().sum()
+    loss = predict_vectors(p, torch.rand(4, 50), torch.zeros(4, 1)).square().sum()
     gradients = dict(zip(p, torch.autograd.grad(loss, list(p.values()), allow_unused=True), strict=True))
     unused = {name for name, gradient in gradients.items() if gradient is None}
     assert unused == {name for name in p if "forget" in name or "recurrent" in name}
@@ -70,10 +70,10 @@ def test_longer_sequences_equal_torch_lstm_on_transition_and_q_value(length: int
     generator = torch.Generator().manual_seed(0)
     x, q = torch.rand(8, 30, generator=generator), torch.randn(8, length, generator=generator)
     sequence = torch.cat([x[:, None].expand(-1, length, -1), q[..., None]], -1).double()
-    torch.testing.assert_close(predict(p, x, q).double(), torch_prediction(p, sequence), rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(predict_vectors(p, x, q).double(), torch_prediction(p, sequence), rtol=1e-4, atol=1e-6)
 
 
 def test_transition_vector_holds_s_a_r_and_next_s_in_a_like_range() -> None:
     s = torch.tensor([[[[0, 255]]]], dtype=torch.uint8)  # one trial, one transition, one frame of two pixels
-    vector = transition_vectors(s, torch.tensor([[17]]), torch.tensor([[-1.0]]), 255 - s, num_actions=18)
+    vector = transition_vectors(s, torch.tensor([[1.0]]), torch.tensor([[-1.0]]), 255 - s)
     assert vector.tolist() == [[[0.0, 1.0, 1.0, -0.5, 1.0, 0.0]]]

@@ -51,8 +51,12 @@ class Browser:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._process.kill()
-        self._process.wait()
+        try:
+            self.call("Browser.close")
+            self._process.wait(10)
+        except (OSError, TimeoutError, subprocess.TimeoutExpired):
+            self._process.kill()
+            self._process.wait()
         os.close(self._read)
         os.close(self._write)
 
@@ -60,7 +64,7 @@ class Browser:
         """Send a command and wait for its answer; events that arrive meanwhile are kept."""
         self._count += 1
         message: dict[str, Any] = {"id": self._count, "method": method, "params": params}
-        if self._session and not method.startswith("Target."):
+        if self._session and not method.startswith(("Target.", "Browser.")):
             message["sessionId"] = self._session
         os.write(self._write, json.dumps(message).encode() + b"\0")
         while (answer := self._receive()).get("id") != self._count:

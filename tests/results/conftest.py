@@ -25,7 +25,7 @@ def write_manifest(folder: Path, **changes: Any) -> None:
 
 @pytest.fixture
 def make_run(tmp_path: Path) -> MakeRun:
-    """A run folder under tmp_path/runs with the given scores; every episode has 100 frames and 20 steps."""
+    """A run folder under tmp_path/runs with the given scores; every episode has `length` frames and 20 steps."""
 
     def make(
         agent: str = "comper-single",
@@ -35,15 +35,16 @@ def make_run(tmp_path: Path) -> MakeRun:
         *,
         out: Path = tmp_path / "runs",
         finished: bool = True,
+        length: int = 100,
         memory: bool = True,
         **config: Any,
     ) -> Path:
         scores = [float((7 * (seed + 1) * (i + 1)) % 50) for i in range(12)] if scores is None else scores
         folder = run_path(out, agent=agent, game=game, seed=seed)
         folder.mkdir(parents=True)
-        settings = {"frames": 100 * len(scores), "frame_skip": 5} | config
+        settings = {"frames": length * len(scores), "frame_skip": 5} | config
         (folder / "config.toml").write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in settings.items()))
-        (folder / "episodes.jsonl").write_text("".join(_episode(i, score) for i, score in enumerate(scores)))
+        (folder / "episodes.jsonl").write_text("".join(_episode(i, score, length) for i, score in enumerate(scores)))
         (folder / "metrics.jsonl").write_text("".join(_metrics(i, memory=memory) for i in range(2 * len(scores))))
         manifest: dict[str, Any] = {
             "format": 1, "agent": agent, "game": game, "seed": seed, "status": "finished" if finished else "running",
@@ -52,7 +53,7 @@ def make_run(tmp_path: Path) -> MakeRun:
         }  # fmt: skip
         if finished:
             manifest |= {"finished": "2026-01-01T01:00:00", "wall_seconds": 3600.0 + 60 * seed, "steps": 20 * len(scores)}
-            manifest |= {"total_frames": 100 * len(scores), "episodes": len(scores)}
+            manifest |= {"total_frames": length * len(scores), "episodes": len(scores)}
             manifest |= {"files": {name: log_digest(folder / name) for name in LOG_FILES}}
         (folder / "manifest.json").write_text(json.dumps(manifest))
         return folder
@@ -60,9 +61,9 @@ def make_run(tmp_path: Path) -> MakeRun:
     return make
 
 
-def _episode(index: int, score: float) -> str:
-    record = {"episode": index + 1, "score": score, "frames": 100, "steps": 20}
-    return json.dumps(record | {"total_frames": 100 * (index + 1), "truncated": False}) + "\n"
+def _episode(index: int, score: float, length: int) -> str:
+    record = {"episode": index + 1, "score": score, "frames": length, "steps": 20}
+    return json.dumps(record | {"total_frames": length * (index + 1), "truncated": False}) + "\n"
 
 
 def _metrics(index: int, *, memory: bool) -> str:

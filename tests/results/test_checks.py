@@ -20,6 +20,10 @@ def _found(folder: Path, kind: str) -> list[Finding]:
     return [finding for finding in findings if finding.kind == kind]
 
 
+PAPERS = {"frames": 100_000, "length": 10_000}
+"""Ten episodes that spend the paper's budget exactly."""
+
+
 def test_trials_with_the_same_scores_are_named(make_run: MakeRun, tmp_path: Path) -> None:
     for seed in (1, 2, 4):
         make_run(seed=seed, scores=RISING)
@@ -61,25 +65,36 @@ def test_too_few_episodes_are_named(make_run: MakeRun, tmp_path: Path) -> None:
     assert "only 4 episodes; Table 1 averages the last 10" in finding.text
 
 
+def test_another_budget_than_the_papers_is_named(make_run: MakeRun, tmp_path: Path) -> None:
+    make_run(scores=RISING)
+    (finding,) = _found(tmp_path, "settings")
+    assert "trained for 1,200 frames, not the paper's 100,000" in finding.text
+
+
+def test_a_floor_need_not_exceed_the_floor(make_run: MakeRun, tmp_path: Path) -> None:
+    make_run("random", scores=[0.0] * 12)
+    assert _found(tmp_path, "floor") == []
+
+
 def test_unequal_settings_within_a_column_are_named(make_run: MakeRun, tmp_path: Path) -> None:
-    make_run(seed=0, discount=0.99)
-    make_run(seed=1, discount=0.9)
+    make_run(seed=0, scores=RISING[:10], discount=0.99, **PAPERS)
+    make_run(seed=1, scores=RISING[:10], discount=0.9, **PAPERS)
     (finding,) = _found(tmp_path, "settings")
     assert "discount (0.99 in 1, 0.9 in 1)" in finding.text
 
 
 def test_a_constant_agent_may_play_another_action_in_another_game(make_run: MakeRun, tmp_path: Path) -> None:
-    make_run("constant", "asterix", 0, action="UP")
-    make_run("constant", "freeway", 0, action="DOWN")
+    make_run("constant", "asterix", 0, RISING[:10], action="UP", **PAPERS)
+    make_run("constant", "freeway", 0, RISING[:10], action="DOWN", **PAPERS)
     assert _found(tmp_path, "settings") == []
-    make_run("constant", "freeway", 1, action="UP")
+    make_run("constant", "freeway", 1, RISING[:10], action="UP", **PAPERS)
     (finding,) = _found(tmp_path, "settings")
     assert "action in Freeway* ('DOWN' in 1, 'UP' in 1)" in finding.text
 
 
 def test_different_versions_are_a_note(make_run: MakeRun, tmp_path: Path) -> None:
-    make_run(seed=0)
-    write_manifest(make_run(seed=1), versions={"python": "3.12"}, commit="1" * 40)
+    make_run(seed=0, scores=RISING[:10], **PAPERS)
+    write_manifest(make_run(seed=1, scores=RISING[:10], **PAPERS), versions={"python": "3.12"}, commit="1" * 40)
     (finding,) = _found(tmp_path, "settings")
     assert finding.severity == "note"
     assert "made with different commit (000000000000 in 1, 111111111111 in 1); python (3.11 in 1, 3.12 in 1)" in finding.text
@@ -96,5 +111,5 @@ def test_overshoot_is_a_note_and_a_run_that_goes_on_a_warning(make_run: MakeRun,
 
 def test_a_clean_report_finds_nothing(make_run: MakeRun, tmp_path: Path) -> None:
     for seed in range(5):
-        make_run(seed=seed, scores=[700.0 + seed + i for i in range(12)])
+        make_run(seed=seed, scores=[700.0 + seed + i for i in range(10)], length=10_000)
     assert check(Summary(read_runs([tmp_path]), load_floors(), seed=0)) == []

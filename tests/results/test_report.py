@@ -154,7 +154,7 @@ def test_the_commands_answer_with_exit_codes(make_run: MakeRun, tmp_path: Path, 
     make_run(seed=1, finished=False)
     assert _run("report", tmp_path / "runs", "--out", tmp_path / "out") == 0
     captured = capsys.readouterr()
-    assert "1 trials, 1 unfinished ones named but not averaged in" in captured.out
+    assert "1 trial, 1 unfinished ones named but not averaged in" in captured.out
     assert "Figures drawn" in captured.err
     (make_run(seed=2) / "episodes.jsonl").write_text("no\n")
     assert _run("report", tmp_path / "runs", "--out", tmp_path / "out", "--no-progress") == 3

@@ -141,6 +141,14 @@ def test_the_same_seed_gives_the_same_interval_and_another_another() -> None:
     assert first != other
 
 
+def test_one_trial_of_each_game_has_no_interval() -> None:
+    single = [np.array([1.0]), np.array([2.0])]
+    interval = statistics.interval(statistics.mean_of_games, single, rng=np.random.default_rng(0))
+    assert interval.value == 1.5
+    assert math.isnan(interval.low)
+    assert math.isnan(statistics.improvement_interval(single, single, rng=np.random.default_rng(0)).high)
+
+
 def test_a_bootstrap_never_mixes_games() -> None:
     drawn = statistics.resample([np.array([0.0, 1.0]), np.array([10.0, 11.0])], replicates=200, rng=np.random.default_rng(0))
     assert set(np.unique(drawn[0])) == {0, 1}

@@ -73,6 +73,13 @@ def test_the_per_game_table_says_whether_the_interval_clears_the_floor(summary: 
     assert _row(per_game_table(summary), "Freeway*", "other")["above floor"] == "no"
 
 
+def test_one_trial_leaves_open_whether_it_is_above_the_floor(make_run: MakeRun, tmp_path: Path) -> None:
+    make_run("lone", "freeway", 0, [30.0] * 3)
+    summary = Summary(read_runs([tmp_path / "runs" / "lone"]), load_floors(), seed=0)
+    row = _row(per_game_table(summary), "Freeway*", "lone")
+    assert (row["mean"], row["95 % low"], row["95 % high"], row["above floor"]) == ("30.00", "", "", "unclear")
+
+
 def test_every_csv_reads_back_and_every_tex_is_balanced(summary: Summary) -> None:
     for table in build_tables(summary):
         rows = list(csv.reader(io.StringIO(table.to_csv())))
@@ -87,6 +94,13 @@ def test_every_csv_reads_back_and_every_tex_is_balanced(summary: Summary) -> Non
 def test_all_that_tie_are_best() -> None:
     row = [text_cell("x"), cut_cell(1.239), cut_cell(1.231), cut_cell(1.22), cut_cell(9.0)]
     assert [cell.is_best for cell in mark_best(row, [1, 2, 3])] == [False, True, True, False, False]
+
+
+def test_only_columns_with_the_papers_budget_can_be_best(make_run: MakeRun, tmp_path: Path) -> None:
+    make_run("short", "freeway", 0, [30.0] * 3)
+    make_run("whole", "freeway", 0, [29.0] * 10, length=10_000)
+    table = last_episodes_table(Summary(read_runs([tmp_path]), load_floors(), seed=0))
+    assert _row(table, "Freeway*")["best"] == "whole"
 
 
 def test_a_row_without_numbers_has_no_best() -> None:

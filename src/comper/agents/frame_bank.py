@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -31,15 +32,15 @@ class FrameBank:
 
     def gather(self, ids: NDArray[np.int64], trials: Sequence[int]) -> Tensor:
         """Frames (n, ..., *frame_shape) of ids (n, ...), a row for each trial."""
+        return self.locate(ids, trials).frames()
+
+    def locate(self, ids: NDArray[np.int64], trials: Sequence[int]) -> Places:
+        """Where the frames of ids (n, B, ...) are, for gathering them batch by batch. Valid until a frame is taken in."""
         if self.device.type == "cpu":
-            frames = np.empty((*ids.shape, *self._shape), self._stores[0].dtype)
-            for row, trial in enumerate(trials):
-                np.take(self._stores[trial].frames, ids[row], axis=0, out=frames[row], mode="clip")  # unbuffered, so faster
-            return torch.from_numpy(frames)
+            return HostPlaces([self._stores[trial].frames for trial in trials], ids)
         self._bring_up_to_date()
         trial_column = np.asarray(trials).reshape(-1, *[1] * (ids.ndim - 1))
-        flat = self.tensor(trial_column * self._copy.shape[1] + ids)
-        return self._copy.flatten(0, 1)[flat]
+        return DevicePlaces(self._copy.flatten(0, 1), self.tensor(trial_column * self._copy.shape[1] + ids))
 
     def _bring_up_to_date(self) -> None:
         """Copy to the device what the stores have taken in since the last time, all trials in one transfer."""
@@ -59,6 +60,41 @@ class FrameBank:
             larger = self._copy.new_empty((len(self._stores), size, *self._shape))
             larger[:, :old_size] = self._copy
             self._copy = larger
+
+
+class Places(Protocol):
+    """Frames that were asked for and not gathered yet."""
+
+    def frames(self, start: int = 0, stop: int | None = None) -> Tensor:
+        """The frames of columns start to stop of the ids."""
+
+
+@dataclass(frozen=True)
+class HostPlaces:
+    """Frames in main memory, an array for each row of ids."""
+
+    stores: Sequence[NDArray[Any]]
+    ids: NDArray[np.int64]
+
+    def frames(self, start: int = 0, stop: int | None = None) -> Tensor:
+        """The frames of columns start to stop of the ids."""
+        ids = self.ids[:, start:stop]
+        frames = np.empty((*ids.shape, *self.stores[0].shape[1:]), self.stores[0].dtype)
+        for store, row, out in zip(self.stores, ids, frames, strict=True):
+            np.take(store, row, axis=0, out=out, mode="clip")  # unbuffered, so faster
+        return torch.from_numpy(frames)
+
+
+@dataclass(frozen=True)
+class DevicePlaces:
+    """Frames in a GPU's memory, all trials' in one row."""
+
+    stores: Tensor
+    ids: Tensor
+
+    def frames(self, start: int = 0, stop: int | None = None) -> Tensor:
+        """The frames of columns start to stop of the ids."""
+        return self.stores[self.ids[:, start:stop]]
 
 
 def _torch_dtype(store: FrameStore) -> torch.dtype:

@@ -25,9 +25,11 @@ def huber_td_loss(p: Parameters, s: Tensor, a: Tensor, target: Tensor) -> tuple[
 TD_LOSSES = {"squared": squared_td_loss, "huber": huber_td_loss}
 
 
-def qlstm_loss(p: Parameters, x: Tensor, q_history: Tensor, target: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+def qlstm_loss(
+    p: Parameters, s: Tensor, a: Tensor, r: Tensor, s_next: Tensor, q_history: Tensor, target: Tensor, weight: Tensor
+) -> tuple[Tensor, Tensor]:
     """Mean squared error of the predictions that count. Section 4.4."""
-    prediction = predict(p, x, q_history)
+    prediction = predict(p, s, a, r, s_next, q_history)
     num_samples = weight.sum(-1).clamp(min=1)
     return (weight * (prediction - target).square()).sum(-1) / num_samples, prediction
 

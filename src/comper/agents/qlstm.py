@@ -16,7 +16,7 @@ from comper.memory.transitions import TransitionBatch
 from comper.networks.learner import Learner
 from comper.networks.optimisers import RMSProp
 from comper.networks.parameters import LayerSpec, Population
-from comper.networks.qlstm import predict, transition_vectors
+from comper.networks.qlstm import predict
 from comper.protocol import ComperConfig
 
 
@@ -56,36 +56,36 @@ class QLSTM:
 
     def predict(self, batch: TransitionBatch, q_history: NDArray[np.float32], trials: Sequence[int]) -> Tensor:
         """R(τ; Ω) of transitions (n, B)."""
-        return self._learner(predict, self._vectors(batch, trials), self._bank.tensor(q_history), trials=trials)
+        s, s_next = self._bank.gather(batch.s, trials), self._bank.gather(batch.s_next, trials)
+        a, r, history = (self._bank.tensor(column) for column in (batch.a, batch.r, q_history))
+        return self._learner(predict, s, self._scaled(a), r, s_next, history, trials=trials)
 
     def fit(self, training_sets: Sequence[TrainingSet], trials: Sequence[int]) -> None:
         """Train Ω on one training set for each trial, in temporal order; a shorter one has its last batches empty (A4)."""
         size = self._config.qlstm_batch_size
-        longest = max(len(training_set.following_q) for training_set in training_sets)
-        for _ in range(self._config.qlstm_epochs):
-            for start in range(0, longest, size):
-                rows = [_padded_rows(len(training_set.following_q), start, size) for training_set in training_sets]
-                self._fit_batch(training_sets, rows, trials)
+        num_batches = -(-max(len(training_set.following_q) for training_set in training_sets) // size)
+        if not num_batches:
+            return
+        rows, weight = _padded([len(training_set.following_q) for training_set in training_sets], num_batches * size)
+        batch = TransitionBatch.stack([set_.transitions.rows(r) for set_, r in zip(training_sets, rows, strict=True)])
+        history = np.stack([set_.q_history[r] for set_, r in zip(training_sets, rows, strict=True)])
+        target = np.stack([set_.following_q[r] for set_, r in zip(training_sets, rows, strict=True)])
+        # Everything goes to the device at once, so that the updates follow each other without waiting for the host.
+        s, s_next = self._bank.locate(batch.s, trials), self._bank.locate(batch.s_next, trials)
+        columns = [self._bank.tensor(column) for column in (batch.a, batch.r, history, target, weight)]
+        for start in [*range(0, num_batches * size, size)] * self._config.qlstm_epochs:
+            a, r, *rest = (column[:, start : start + size] for column in columns)
+            frames = (places.frames(start, start + size) for places in (s, s_next))
+            self._fit_batch((next(frames), self._scaled(a), r, next(frames), *rest), trials)
 
-    def _fit_batch(
-        self,
-        training_sets: Sequence[TrainingSet],
-        rows: list[tuple[NDArray[np.int64], NDArray[np.float32]]],
-        trials: Sequence[int],
-    ) -> None:
-        pairs = [(set_, picked) for set_, (picked, _) in zip(training_sets, rows, strict=True)]
-        vectors = self._vectors(TransitionBatch.stack([set_.transitions.rows(picked) for set_, picked in pairs]), trials)
-        history = self._bank.tensor(np.stack([set_.q_history[picked] for set_, picked in pairs]))
-        target = self._bank.tensor(np.stack([set_.following_q[picked] for set_, picked in pairs]))
-        weight = self._bank.tensor(np.stack([weight for _, weight in rows]))
-        active = weight.any(1)
-        losses, _ = self._learner.fit(qlstm_loss, vectors, history, target, weight, trials=trials, active=active)
+    def _fit_batch(self, inputs: Sequence[Tensor], trials: Sequence[int]) -> None:
+        active = inputs[-1].any(1)
+        losses, _ = self._learner.fit(qlstm_loss, *inputs, trials=trials, active=active)
         self.loss.add(losses, trials, active)
 
-    def _vectors(self, batch: TransitionBatch, trials: Sequence[int]) -> Tensor:
-        s, s_next = self._bank.gather(batch.s, trials), self._bank.gather(batch.s_next, trials)
-        a, r = self._bank.tensor(batch.a), self._bank.tensor(batch.r)
-        return transition_vectors(s, a, r, s_next, num_actions=self._num_actions)
+    def _scaled(self, a: Tensor) -> Tensor:
+        """The action as a share of the largest (A4a)."""
+        return a / max(1, self._num_actions - 1)
 
     def state_dict(self, trial: int) -> dict[str, Any]:
         """One trial's weights, its optimiser's averages, and the loss since the last log line."""
@@ -97,8 +97,8 @@ class QLSTM:
         self.loss.load_state_dict(trial, state["loss"])
 
 
-def _padded_rows(length: int, start: int, size: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Rows start to start + size, those past the end replaced by the first one, and a weight that leaves these out."""
-    rows = np.arange(start, start + size)
-    counts = rows < length
+def _padded(lengths: Sequence[int], size: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Rows 0 to size of each training set, those past its end replaced by the first, and a weight that leaves these out."""
+    rows = np.arange(size)
+    counts = rows < np.array(lengths)[:, None]
     return np.where(counts, rows, 0), counts.astype(np.float32)

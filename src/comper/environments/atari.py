@@ -1,7 +1,8 @@
 """The paper's emulator set-up (Tables 3, 7 and 9): from 18 joystick actions to grey 84x84 observations.
 
-D2: ALE only emulates here, one frame at a time. Frame skip, sticky actions, colour averaging and the episode's cap are done on
-top of it: its state lacks the last executed action and the last two screens, so only what is kept here can be restored exactly.
+D2: ALE only emulates here, one frame at a time. Frame skip, sticky actions, colour averaging and the episode's cap are done
+on top of it: its state lacks the last executed action and the last two screens, so only what is kept here can be restored
+exactly.
 """
 
 from __future__ import annotations

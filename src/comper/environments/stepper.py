@@ -278,7 +278,7 @@ class _WorkerHandle:
     def ask(self, verb: str, *arguments: Any) -> None:
         if self.connection.closed:
             raise ValueError("The stepper is closed.")
-        with contextlib.suppress(BrokenPipeError):  # `wait` tells that the worker is gone
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # `wait` tells that the worker is gone
             self.connection.send((verb, *arguments))
 
     def wait(self) -> Answer:
@@ -365,11 +365,20 @@ def _work(connection: Connection, factories: Mapping[int, EnvironmentFactory]) -
     for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1"):
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.SIG_IGN)
+    _use_one_thread()
     worker = _Worker(factories)
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the parent is gone, and so is the work
         while True:
             verb, *arguments = connection.recv()
             connection.send(_answer(getattr(worker, verb), *arguments))
+
+
+def _use_one_thread() -> None:
+    """Keep OpenCV from starting a pool of threads in every worker: the workers are the parallelism."""
+    with contextlib.suppress(ImportError):
+        import cv2
+
+        cv2.setNumThreads(1)
 
 
 def _answer(question: Callable[..., Any], *arguments: Any) -> Answer:

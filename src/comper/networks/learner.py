@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from comper.networks.graphs import GraphedFunction
 from comper.networks.optimisers import Gradients
 from comper.networks.parameters import Parameters, Population, copies, overwrite
 
@@ -30,6 +31,7 @@ class Learner:
     def __init__(self, population: Population, optimiser: Optimiser):
         self.population = population
         self._optimiser = optimiser
+        self._graphs: dict[LossFunction, GraphedFunction] = {}
 
     def __call__(self, function: Callable[..., Tensor], *inputs: Tensor, trials: Sequence[int]) -> Tensor:
         """Compute function(parameters, *inputs) without learning."""
@@ -41,7 +43,7 @@ class Learner:
         """One gradient step for each trial marked in `active` (one flag for each of `trials`); return losses and outputs."""
         if self.population.is_stacked:
             expanded = [self.population.expand(x, trials) for x in (*inputs, active.float())]
-            loss, output = self._fit_group(0, loss_function, expanded[:-1], expanded[-1])
+            loss, output = self._graphed(loss_function)(*expanded)
             return self.population.select(loss, trials), self.population.select(output, trials)
         losses, outputs = [], []
         for row, trial in enumerate(trials):
@@ -52,6 +54,11 @@ class Learner:
             losses.append(loss)
             outputs.append(output)
         return torch.stack(losses), torch.stack(outputs)
+
+    def _graphed(self, loss_function: LossFunction) -> GraphedFunction:
+        if loss_function not in self._graphs:
+            self._graphs[loss_function] = GraphedFunction(lambda *x: self._fit_group(0, loss_function, x[:-1], x[-1]))
+        return self._graphs[loss_function]
 
     def _fit_group(
         self, group: int, loss_function: LossFunction, inputs: Sequence[Tensor], active: Tensor | None

@@ -6,7 +6,7 @@ CPU's cache, because the optimiser's cost is the memory it moves, not what it co
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -41,12 +41,11 @@ class MnihRMSProp:
         """Update one group's parameters in place; `active` (T,) leaves the other trials of a stacked group as they are."""
         states = (population.groups[group], self._mean[group], self._mean_square[group])
         with torch.no_grad():
-            for w, m, n, g, scale in _slices(states, gradients, active):
-                # n ← ρ n + (1-ρ) g², m ← ρ' m + (1-ρ') g, each only where the trial is active
-                n.addcmul_((g * g).sub_(n), scale, value=1 - self._squared_decay)
-                m.addcmul_(g - m, scale, value=1 - self._decay)
-                root = (n - m * m).clamp_(min=0).add_(self._min_squared_gradient).sqrt_()
-                w.addcmul_(g / root, scale, value=-self._step_size)
+            for (w, m, n, g), share in _slices(states, gradients, active):
+                n.lerp_(g * g, share(1 - self._squared_decay))  # n ← ρ n + (1-ρ) g²
+                m.lerp_(g, share(1 - self._decay))
+                root = torch.addcmul(n, m, m, value=-1).clamp_(min=0).add_(self._min_squared_gradient).sqrt_()
+                w.addcdiv_(g, root, value=-self._step_size)
 
     @property
     def averages(self) -> dict[str, list[Parameters]]:
@@ -67,14 +66,14 @@ class RMSProp:
         velocity = self._velocity[group] if self._velocity else self._mean_square[group]
         states = (population.groups[group], self._mean_square[group], velocity)
         with torch.no_grad():
-            for w, n, v, g, scale in _slices(states, gradients, active):
-                n.addcmul_((g * g).sub_(n), scale, value=1 - self._decay)
-                update = (n + self._epsilon).rsqrt_().mul_(g)
+            for (w, n, v, g), share in _slices(states, gradients, active):
+                n.lerp_(g * g, share(1 - self._decay))  # n ← ρ n + (1-ρ) g²
+                root = n.add(self._epsilon).sqrt_()
                 if self._velocity:
-                    v.addcmul_(v * (self._momentum - 1) + self._step_size * update, scale)
-                    w.addcmul_(v, scale, value=-1)
+                    v.lerp_(v * self._momentum + self._step_size * (g / root), share(1.0))
+                    w.addcmul_(v, torch.ones_like(v).mul_(share(1.0)), value=-1)
                 else:
-                    w.addcmul_(update, scale, value=-self._step_size)
+                    w.addcdiv_(g, root, value=-self._step_size)
 
     @property
     def averages(self) -> dict[str, list[Parameters]]:
@@ -86,16 +85,22 @@ def _zeros_like(population: Population) -> list[Parameters]:
     return [{name: torch.zeros_like(w, requires_grad=False) for name, w in group.items()} for group in population.groups]
 
 
-def _slices(states: Sequence[Parameters], gradients: Gradients, active: Tensor | None) -> Iterator[tuple[Tensor, ...]]:
-    """Matching pieces of each state and gradient, and the factor that is 1 where the update counts.
+Share = Callable[[float], float | Tensor]
 
-    A parameter without a gradient is skipped: its averages are zero and would stay so.
+
+def _slices(
+    states: Sequence[Parameters], gradients: Gradients, active: Tensor | None
+) -> Iterator[tuple[tuple[Tensor, ...], Share]]:
+    """Matching pieces of each state and gradient, and a function that makes a weight count for active trials alone.
+
+    A parameter without a gradient is skipped: its averages are zero and would stay so. An inactive trial's gradient becomes
+    zero, its weights in averages too, so that nothing of it changes.
     """
     for name, gradient in gradients.items():
-        tensors = [*(state[name] for state in states), gradient]
         if active is not None:
-            yield *tensors, active.view(-1, *[1] * (gradient.dim() - 1))
+            mask = active.view(-1, *[1] * (gradient.dim() - 1))
+            yield (*(state[name] for state in states), gradient * mask), mask.mul
             continue
-        one = gradient.new_ones(())
+        tensors = [*(state[name] for state in states), gradient]
         for pieces in zip(*(torch.split(tensor.view(-1), SLICE) for tensor in tensors), strict=True):
-            yield *pieces, one
+            yield pieces, lambda weight: weight

@@ -14,6 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from comper.networks.graphs import GraphedFunction
+
 Parameters = dict[str, Tensor]
 
 
@@ -66,6 +68,7 @@ class Population:
         specs = [spec for layer in layers for spec in layer.parameters]
         trials = [{spec.name: torch.from_numpy(spec.initial(rng)) for spec in specs} for rng in rngs]
         self.is_stacked = device.type != "cpu"
+        self._graphs: dict[Callable[..., Tensor], GraphedFunction] = {}
         if self.is_stacked:
             trials = [{spec.name: torch.stack([trial[spec.name] for trial in trials]).to(device) for spec in specs}]
         self.groups: list[Parameters] = [{k: v.requires_grad_() for k, v in trial.items()} for trial in trials]
@@ -78,8 +81,14 @@ class Population:
         """
         with torch.no_grad():
             if self.is_stacked:
-                return self.select(function(self.groups[0], *(self.expand(x, trials) for x in inputs)), trials)
+                (result,) = self._graphed(function)(*(self.expand(x, trials) for x in inputs))
+                return self.select(result, trials)
             return torch.stack([function(self.groups[t], *(x[row] for x in inputs)) for row, t in enumerate(trials)])
+
+    def _graphed(self, function: Callable[..., Tensor]) -> GraphedFunction:
+        if function not in self._graphs:
+            self._graphs[function] = GraphedFunction(lambda *inputs: (function(self.groups[0], *inputs),))
+        return self._graphs[function]
 
     def expand(self, x: Tensor, trials: Sequence[int]) -> Tensor:
         """Give a tensor of some trials a row for every trial, zero where there is none: a stacked group computes them all."""

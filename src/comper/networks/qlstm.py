@@ -31,22 +31,28 @@ def qlstm_layers(num_inputs: int, *, sequence_length: int = 1) -> tuple[LayerSpe
     return (*layers, dense("Dense1", size, HIDDEN_UNITS), dense("Dense2", HIDDEN_UNITS, 1))
 
 
-def transition_vectors(s: Tensor, a: Tensor, r: Tensor, s_next: Tensor, *, num_actions: int) -> Tensor:
-    """[s_t, a_t, r_t, s_t+1] with every part in a like range: pixels / 255, a / (#actions - 1), r / (1 + |r|) (A4a)."""
+def transition_vectors(s: Tensor, a: Tensor, r: Tensor, s_next: Tensor) -> Tensor:
+    """[s_t, a_t, r_t, s_t+1] with every part in a like range: pixels / 255, a as given (0 to 1), r / (1 + |r|) (A4a)."""
     lead = a.shape
     scale = 1 / 255 if s.dtype == torch.uint8 else 1.0
-    size = s[0, 0].numel() if len(lead) == 2 else s[0].numel()
+    s, s_next = s.flatten(len(lead)), s_next.flatten(len(lead))
+    size = s.shape[-1]
     x = torch.empty(*lead, 2 * size + 2, device=s.device)
-    x[..., :size] = s.reshape(*lead, size)
-    x[..., size + 2 :] = s_next.reshape(*lead, size)
+    x[..., :size] = s
+    x[..., size + 2 :] = s_next
     x *= scale
-    x[..., size] = a / max(1, num_actions - 1)
+    x[..., size] = a
     x[..., size + 1] = r / (1 + r.abs())
     return x
 
 
-def predict(p: Parameters, x: Tensor, q_history: Tensor) -> Tensor:
-    """R(τ; Ω) of transition vectors (..., B, N), with the sets' last Q-values (..., B, sequence length), oldest first."""
+def predict(p: Parameters, s: Tensor, a: Tensor, r: Tensor, s_next: Tensor, q_history: Tensor) -> Tensor:
+    """R(τ; Ω) of transitions (..., B) and their sets' last Q-values (..., B, sequence length), oldest first."""
+    return predict_vectors(p, transition_vectors(s, a, r, s_next), q_history)
+
+
+def predict_vectors(p: Parameters, x: Tensor, q_history: Tensor) -> Tensor:
+    """R(τ; Ω) of transition vectors (..., B, N)."""
     num_inputs = p["Lstm1.kernel"].shape[-2]
     sequence = [x] if num_inputs == x.shape[-1] else [torch.cat([x, q[..., None]], -1) for q in q_history.unbind(-1)]
     for name, _ in LSTM_UNITS:

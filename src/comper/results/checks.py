@@ -8,11 +8,11 @@ from itertools import combinations
 
 import numpy as np
 
-from comper.protocol import TRIALS, num_scored_episodes
+from comper.protocol import PRESETS, TRIALS, ConstantConfig, RandomConfig, num_scored_episodes
 from comper.results.findings import NOTE, WARNING, Finding
 from comper.results.paper_tables import game_title
 from comper.results.reading import Trial
-from comper.results.summary import Summary
+from comper.results.summary import PAPER_FRAMES, Summary
 
 SINGLE_EPISODE = 1
 """Trials that differ in at most so many episodes are still named: they are not independent either."""
@@ -24,6 +24,7 @@ def check(summary: Summary) -> list[Finding]:
         *coinciding_trials(summary),
         *scores_at_the_floor(summary),
         *missing_trials(summary),
+        *other_budgets(summary),
         *unequal_settings(summary),
         *few_episodes(summary),
         *unequal_versions(summary),
@@ -80,6 +81,8 @@ def scores_at_the_floor(summary: Summary) -> list[Finding]:
     """The games in which an agent does no better than random or one constant action."""
     findings = []
     for agent in summary.agents:
+        if _is_a_floor(agent):
+            continue
         games = [game for game in summary.games_of(agent) if game in summary.floors.games]
         low = [game for game in games if summary.final[agent, game].mean() <= summary.floors.value(game)]
         if low:
@@ -87,6 +90,12 @@ def scores_at_the_floor(summary: Summary) -> list[Finding]:
             text = f"{agent}: at or below the floor in {len(low)} of {len(games)} games: {told}."
             findings.append(Finding(WARNING, "floor", text))
     return findings
+
+
+def _is_a_floor(agent: str) -> bool:
+    """Whether an agent is itself one of the floors, which nobody expects to exceed them."""
+    preset = PRESETS.get(agent)
+    return preset is not None and isinstance(preset.config, RandomConfig | ConstantConfig)
 
 
 def _against_floor(summary: Summary, agent: str, game: str) -> str:
@@ -107,6 +116,19 @@ def missing_trials(summary: Summary) -> list[Finding]:
         if absent:
             text = f"{agent}: no finished trial in {', '.join(absent)}; aggregates cover the games that all agents share."
             findings.append(Finding(WARNING, "missing", text))
+    return findings
+
+
+def other_budgets(summary: Summary) -> list[Finding]:
+    """Agents that were given more or fewer frames than the printed columns."""
+    findings = []
+    for agent in summary.agents:
+        budgets = {trial.config.get("frames") for trial in summary.runs.trials if trial.agent == agent}
+        others = sorted(budget for budget in budgets if isinstance(budget, int) and budget != PAPER_FRAMES)
+        if others:
+            told = ", ".join(f"{budget:,}" for budget in others)
+            text = f"{agent}: trained for {told} frames, not the paper's {PAPER_FRAMES:,}"
+            findings.append(Finding(WARNING, "settings", f"{text}: not comparable with the printed columns."))
     return findings
 
 

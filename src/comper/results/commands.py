@@ -38,7 +38,8 @@ def run_report(args: argparse.Namespace) -> int:
     result = report(args.folders, args.out, seed=args.seed, progress=args.progress)
     _tell([finding for finding in result.findings if finding.severity != NOTE])
     running = f", {result.running} unfinished ones named but not averaged in" if result.running else ""
-    print(f"{result.page}: {result.trials} trials{running}; {len(result.tables)} tables, {len(result.figures)} figures.")
+    trials = f"{result.trials} {'trial' if result.trials == 1 else 'trials'}"
+    print(f"{result.page}: {trials}{running}; {len(result.tables)} tables, {len(result.figures)} figures.")
     return result.exit_code
 
 

@@ -25,7 +25,7 @@ HATCHES = ("", "///", "..", "xx", "\\\\\\", "---", "++", "oo")
 
 _SETTINGS = {
     "svg.hashsalt": "comper", "svg.fonttype": "none", "font.size": 9, "axes.titlesize": 9, "axes.titleweight": "bold",
-    "axes.titlelocation": "left", "axes.labelsize": 8.5, "axes.labelcolor": MUTED, "axes.edgecolor": MUTED,
+    "axes.titlelocation": "left", "axes.titley": 1.0, "axes.labelsize": 8.5, "axes.labelcolor": MUTED, "axes.edgecolor": MUTED,
     "axes.linewidth": 0.6, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "axes.axisbelow": True,
     "grid.color": GRID, "grid.linewidth": 0.6, "text.color": INK, "axes.titlecolor": INK, "xtick.color": MUTED,
     "ytick.color": MUTED, "xtick.labelcolor": INK, "ytick.labelcolor": INK, "xtick.labelsize": 8, "ytick.labelsize": 8,
@@ -108,7 +108,8 @@ def game_panels(games: list[str], agents: list[str]) -> tuple[Any, list[Any]]:
     columns = min(4, len(games))
     rows = -(-len(games) // columns)
     top = 0.3 + legend_height(len(agents), columns=4)
-    figure, grid = panels(rows, columns, cell=(1.75, 1.25), margins=(0.6, 0.1, 0.45, top), gap=0.5)
+    cell = (min(4.6, 8.35 / columns - 0.45), 1.25 if columns > 2 else 1.9)
+    figure, grid = panels(rows, columns, cell=cell, margins=(0.6, 0.1, 0.45, top), gap=0.5)
     cells = [axes for row in grid for axes in row]
     for axes in cells[len(games) :]:
         axes.remove()

@@ -144,23 +144,25 @@ def game_details(summary: Summary, game: str) -> Plot:
 
 
 def wall_time(summary: Summary) -> Plot | None:
-    """Hours a trial took, by agent."""
-    hours = {
-        agent: [t.wall_seconds / 3600 for t in summary.runs.trials if t.agent == agent and t.wall_seconds is not None]
+    """Hours or minutes a trial took, by agent."""
+    seconds = {
+        agent: [trial.wall_seconds for trial in summary.runs.trials if trial.agent == agent and trial.wall_seconds is not None]
         for agent in summary.agents
     }
-    hours = {agent: values for agent, values in hours.items() if values}
-    if not hours:
+    seconds = {agent: values for agent, values in seconds.items() if values}
+    if not seconds:
         return None
-    figure, [[axes]] = panels(1, 1, cell=(4.6, 0.34 * len(hours) + 0.15), margins=(1.5, 0.3, 0.45, 0.1))
-    for row, (agent, values) in enumerate(reversed(hours.items())):
+    unit, length = ("hours", 3600) if max(map(max, seconds.values())) >= 2 * 3600 else ("minutes", 60)
+    times = {agent: np.array(values) / length for agent, values in seconds.items()}
+    figure, [[axes]] = panels(1, 1, cell=(4.6, 0.34 * len(times) + 0.15), margins=(1.5, 0.3, 0.45, 0.1))
+    for row, (agent, values) in enumerate(reversed(times.items())):
         index = summary.agents.index(agent)
         axes.barh(row, np.mean(values), height=0.6, color=COLOURS[index % 8], hatch=HATCHES[index % 8], edgecolor=PAPER)
         axes.plot(values, np.full(len(values), row), "|", color=INK, markersize=7, alpha=0.6)
-    axes.set_yticks(range(len(hours)), list(reversed(hours)))
+    axes.set_yticks(range(len(times)), list(reversed(times)))
     axes.set_xlim(left=0)
     axes.grid(axis="y", visible=False)
-    axes.set_xlabel("hours a trial")
+    axes.set_xlabel(f"{unit} a trial")
     sentence = "Wall time from the first to the last step of a trial: the bar is the mean, each stroke a trial."
     return Plot("wall_time", "Wall time", sentence, figure, "cost")
 

@@ -74,7 +74,7 @@ def per_game_table(summary: Summary) -> Table:
     ]
     sentence = (
         f"Mean final score with its 95 % percentile bootstrap interval over trials ({statistics.REPLICATES:,} replicates, "
-        f"seed {summary.seed}). {_normalisation_sentence()}"
+        f"seed {summary.seed}); one trial alone has none. {_normalisation_sentence()}"
     )
     return Table("per_game", "Each game with its interval", sentence, columns, rows)
 
@@ -157,7 +157,9 @@ def _score_columns(summary: Summary) -> list[Column]:
 
 
 def _candidates(summary: Summary) -> list[int]:
-    return list(range(1, 1 + len(summary.agents) + len(reference.PRINTED_COLUMNS)))
+    """The columns, after the game, among which the best is sought: those that were given the paper's number of frames."""
+    agents = [index for index, agent in enumerate(summary.agents, start=1) if summary.has_paper_budget(agent)]
+    return agents + [1 + len(summary.agents) + index for index in range(len(reference.PRINTED_COLUMNS))]
 
 
 def _last_episodes_row(summary: Summary, game: str) -> list[Cell]:
@@ -202,11 +204,18 @@ def _published_cells(game: str) -> list[Cell]:
 
 def _per_game_row(summary: Summary, agent: str, game: str) -> list[Cell]:
     interval, floor = summary.mean_intervals[agent, game], summary.floors.value(game)
-    above = "" if math.isnan(floor) else ("yes" if interval.low > floor else "unclear" if interval.high > floor else "no")
+    above = "" if math.isnan(floor) else _above(interval, floor)
     numbers = [number_cell(value) for value in (interval.value, interval.low, interval.high, floor)]
     scales = [number_cell(float(summary.normalised(agent, game, scale).mean()), decimals=3) for scale in NORMALISATIONS]
     trials = len(summary.cells[agent, game])
     return [text_cell(game_title(game)), text_cell(agent), text_cell(trials), *numbers, text_cell(above), *scales]
+
+
+def _above(interval: statistics.Interval, floor: float) -> str:
+    """Whether a whole interval lies above the floor; one trial alone leaves that open."""
+    if interval.low > floor:
+        return "yes"
+    return "no" if interval.high <= floor else "unclear"
 
 
 def _trial_row(trial: Trial) -> list[Cell]:

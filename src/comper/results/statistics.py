@@ -25,7 +25,7 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Interval:
-    """A statistic with its percentile bootstrap interval."""
+    """A statistic with its percentile bootstrap interval; the edges are NaN where no game has a second trial."""
 
     value: float
     low: float
@@ -120,18 +120,24 @@ def interval(
     statistic: Callable[[Strata], Array], strata: Strata, *, rng: np.random.Generator, replicates: int = REPLICATES
 ) -> Interval:
     """A statistic of all games with its 95 % stratified bootstrap interval."""
+    value = float(statistic(strata))
+    if not _can_vary(strata):
+        return Interval(value, math.nan, math.nan)
     low, high = _percentiles(statistic(resample(strata, replicates=replicates, rng=rng)))
-    return Interval(float(statistic(strata)), float(low), float(high))
+    return Interval(value, float(low), float(high))
 
 
 def improvement_interval(
     strata_x: Strata, strata_y: Strata, *, rng: np.random.Generator, replicates: int = REPLICATES
 ) -> Interval:
     """The probability of improvement with its interval; both agents are resampled."""
+    value = float(probability_of_improvement(strata_x, strata_y))
+    if not _can_vary([*strata_x, *strata_y]):
+        return Interval(value, math.nan, math.nan)
     drawn_x = resample(strata_x, replicates=replicates, rng=rng)
     drawn_y = resample(strata_y, replicates=replicates, rng=rng)
     low, high = _percentiles(probability_of_improvement(drawn_x, drawn_y))
-    return Interval(float(probability_of_improvement(strata_x, strata_y)), float(low), float(high))
+    return Interval(value, float(low), float(high))
 
 
 def profile_band(
@@ -141,6 +147,11 @@ def profile_band(
     drawn = performance_profile(resample(strata, replicates=replicates, rng=rng), thresholds)
     low, high = _percentiles(drawn)
     return performance_profile(strata, thresholds), low, high
+
+
+def _can_vary(strata: Strata) -> bool:
+    """Whether resampling can show anything: a single trial of each game says nothing about the next one."""
+    return any(len(values) > 1 for values in strata)
 
 
 def _percentiles(values: Array) -> Array:

@@ -95,4 +95,5 @@ def _interval_rows(axes: Any, intervals: list[Interval], names: list[str], *, is
         axes.plot([interval.value], [row], color=colour, marker=MARKERS[index % 8] if is_coloured else "o", linestyle="")
     axes.set_yticks(range(len(names)), list(reversed(names)))
     axes.set_ylim(-0.6, len(names) - 0.4)
+    axes.locator_params(axis="x", nbins=4)
     axes.grid(axis="y", visible=False)

@@ -10,12 +10,13 @@ from itertools import permutations
 
 import numpy as np
 
-from comper.protocol import PAPER_GAMES
+from comper.protocol import PAPER_GAMES, ProtocolConfig
 from comper.results import reference, statistics
 from comper.results.floors import Floors
 from comper.results.reading import Array, Runs, Trial
 from comper.results.statistics import Interval
 
+PAPER_FRAMES = ProtocolConfig().frames
 FLOOR_NORMALISED = "floor-normalised"
 HUMAN_NORMALISED = "human-normalised"
 NORMALISATIONS = {
@@ -73,6 +74,10 @@ class Summary:
             (agent, game): np.array([statistics.third_scores(trial.scores, game) for trial in trials])
             for (agent, game), trials in self.cells.items()
         }
+
+    def has_paper_budget(self, agent: str) -> bool:
+        """Whether all trials of an agent were given the paper's number of frames."""
+        return all(trial.config.get("frames") == PAPER_FRAMES for trial in self.runs.trials if trial.agent == agent)
 
     def games_of(self, *agents: str) -> list[str]:
         """The games that all of these agents played."""

@@ -8,8 +8,10 @@ from __future__ import annotations
 from comper.memory.frames import FrameStore
 from comper.memory.indexes.base import NO_MATCH, SimilarityIndex, TransitionKey
 from comper.memory.indexes.exact import ExactIndex
+from comper.memory.indexes.flat import FaissIndex
+from comper.memory.indexes.l2 import L2Index
 
-__all__ = ["NO_MATCH", "ExactIndex", "SimilarityIndex", "TransitionKey", "make_index"]
+__all__ = ["NO_MATCH", "ExactIndex", "FaissIndex", "L2Index", "SimilarityIndex", "TransitionKey", "make_index"]
 
 
 def make_index(kind: str, frames: FrameStore, threshold: float) -> SimilarityIndex:
@@ -18,4 +20,8 @@ def make_index(kind: str, frames: FrameStore, threshold: float) -> SimilarityInd
         if threshold != 0:
             raise ValueError(f"threshold = {threshold}: must be 0 with kind = 'exact'; use 'l2' or 'faiss'.")
         return ExactIndex(frames)
+    if kind == "l2":
+        return L2Index(frames, threshold)
+    if kind == "faiss":
+        return FaissIndex(frames, threshold)
     raise ValueError(f"kind = {kind!r}: must be one of exact, l2, faiss.")

@@ -1,0 +1,156 @@
+"""What the l2 index remembers of a frame so as not to read its pixels again.
+
+A frame x is written as its difference y = x - b from a background b: few of its pixels differ from the background of a
+game, so y is short, and distances follow from it exactly: |x - q|² = |y_x|² + |y_q|² - 2 y_x·y_q, in integers.
+For a lower bound it is projected: with directions V, ‖V‖ ≤ 1, the image z = Vᵀy and the rest ρ = √(|y|² - |z|²) satisfy
+|z_x - z_q|² + (ρ_x - ρ_q)² ≤ |x - q|², because I - VVᵀ is positive semi-definite and norms obey the triangle inequality.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from comper.memory.frames import FrameStore
+
+Floats = npt.NDArray[np.floating[Any]]
+NUM_DIRECTIONS = 64
+NUM_LEADING = 4
+"""Of the directions, those whose coordinates are also kept in float64: the index adds them up over a transition's frames."""
+NUM_SAMPLES = 512
+NUM_ITERATIONS = 4
+
+
+class FrameCodes:
+    """Differences from the background, their projections and norms, for the frames of a store; computed once per frame.
+
+    Lengths are in pixel steps: 255 of them are a distance of 1 when frames are 8-bit, `scale` in general.
+    """
+
+    def __init__(self, frames: FrameStore) -> None:
+        self.frames = frames
+        self.num_pixels = math.prod(frames.shape)
+        self.is_integral = frames.dtype in (np.dtype(np.uint8), np.dtype(np.int8), np.dtype(np.bool_))
+        self.scale = 255.0 if frames.dtype == np.uint8 else 1.0
+        self._background = np.zeros(self.num_pixels, np.int16 if self.is_integral else np.float64)
+        self._directions = np.zeros((self.num_pixels, 0))
+        self._reset()
+
+    def _reset(self) -> None:
+        capacity, k = len(self.frames.frames), self._directions.shape[1]
+        self._serials = np.full(capacity, -2, np.int64)  # of the frame that was encoded; no frame has -2
+        self.sq_norms = np.zeros(capacity)  # |y|²
+        self.images = np.zeros((capacity, k + 1), np.float32)  # z and ρ
+        self.leading = np.zeros((capacity, NUM_LEADING))
+        self._pixels: list[npt.NDArray[Any]] = [np.empty(0, np.int64)] * capacity
+        self._values: list[npt.NDArray[Any]] = [np.empty(0)] * capacity
+
+    # Background and directions.
+
+    def train(self, ids: npt.NDArray[np.int64]) -> None:
+        """Take background (the median) and directions (the principal axes) from these frames, or a sample of them."""
+        ids = np.unique(ids)
+        ids = ids[np.linspace(0, len(ids) - 1, min(len(ids), NUM_SAMPLES)).astype(np.int64)]
+        sample = self.frames.frames[ids].reshape(len(ids), -1)
+        self._background = np.partition(sample, len(ids) // 2, axis=0)[len(ids) // 2].astype(self._background.dtype)
+        self._directions = _principal_axes(sample.astype(np.float64), min(NUM_DIRECTIONS, self.num_pixels))
+        self._reset()
+
+    @property
+    def relative_error(self) -> float:
+        """How far a computed (z, ρ) may be from the true one, in units of |y|; see `_error` for the proof."""
+        return _error(self.num_pixels, self._directions.shape[1])
+
+    # Codes.
+
+    def ensure(self, ids: tuple[int, ...]) -> None:
+        """Encode those of the frames that are not encoded yet."""
+        if len(self.frames.frames) > len(self._serials):
+            self._grow()
+        for i in ids:
+            if self._serials[i] != self.frames.serials[i]:
+                self._encode(i)
+
+    def _grow(self) -> None:
+        more = len(self.frames.frames) - len(self._serials)
+        self._serials = np.concatenate([self._serials, np.full(more, -2, np.int64)])
+        self.sq_norms = np.concatenate([self.sq_norms, np.zeros(more)])
+        self.images = np.concatenate([self.images, np.zeros((more, self.images.shape[1]), np.float32)])
+        self.leading = np.concatenate([self.leading, np.zeros((more, NUM_LEADING))])
+        self._pixels += [np.empty(0, np.int64)] * more
+        self._values += [np.empty(0)] * more
+
+    def _encode(self, i: int) -> None:
+        frame = self.frames.frames[i].reshape(-1)
+        pixels = np.flatnonzero(frame != self._background)
+        y = frame[pixels].astype(np.float64) - self._background[pixels]
+        z = y @ self._directions[pixels]
+        sq_norm = float(y @ y)
+        self._serials[i] = self.frames.serials[i]
+        self._pixels[i] = pixels.astype(np.uint16 if self.num_pixels <= 2**16 else np.int64)
+        self._values[i] = y.astype(np.int16) if self.is_integral else y
+        self.sq_norms[i] = sq_norm
+        self.images[i, :-1] = z
+        self.leading[i, : len(z)] = z[:NUM_LEADING]
+        self.images[i, -1] = math.sqrt(max(0.0, sq_norm - float(z @ z)))
+
+    def difference(self, i: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """The pixels in which frame i differs from the background, and by how much."""
+        return self._pixels[i], self._values[i]
+
+    def sq_distances(self, ids: npt.NDArray[np.int64], query: int) -> npt.NDArray[np.float64]:
+        """|x - q|² of each frame to the query frame: exact for integers, to the rounding of float64 otherwise."""
+        if not self.is_integral:
+            delta = self.frames.frames[ids].reshape(len(ids), -1).astype(np.float64) - self.frames.frames[query].reshape(-1)
+            return np.asarray(np.einsum("ij,ij->i", delta, delta))
+        y_q = np.zeros(self.num_pixels, np.int32)
+        y_q[self._pixels[query]] = self._values[query]
+        frames = ids.tolist()
+        values = [self._values[i] for i in frames]
+        products = y_q[np.concatenate([self._pixels[i] for i in frames])] * np.concatenate(values)
+        sums = np.zeros(len(products) + 1, np.int64)
+        np.cumsum(products, out=sums[1:])
+        ends = np.cumsum([len(v) for v in values])
+        dots = np.diff(sums[ends], prepend=0)
+        return np.asarray(self.sq_norms[ids] + self.sq_norms[query] - 2.0 * dots)
+
+    @property
+    def nbytes(self) -> int:
+        lists = sum(p.nbytes + v.nbytes for p, v in zip(self._pixels, self._values, strict=True))
+        return lists + self.images.nbytes + self.sq_norms.nbytes + self.leading.nbytes + self._directions.nbytes
+
+
+def _principal_axes(sample: npt.NDArray[np.float64], k: int) -> npt.NDArray[np.float64]:
+    """At most k directions (columns) along which the rows vary most, about, with ‖V‖ ≤ 1 in spite of rounding.
+
+    Subspace iteration: matrix products and eigenvalues of k by k matrices only. Any directions are right, good ones are fast.
+    """
+    centred = sample - sample.mean(axis=0)
+    gram = centred @ centred.T
+    weights = np.random.default_rng(0).standard_normal((len(sample), min(k, len(sample))))
+    for _ in range(NUM_ITERATIONS):
+        weights = _orthonormal(gram @ weights)
+    v = _orthonormal(_orthonormal(centred.T @ weights))
+    # ‖V‖² = ‖VᵀV‖₂ ≤ ‖VᵀV‖_∞, the largest row sum; the second term is more than the rounding error of the sums.
+    sq_norm_bound = np.abs(v.T @ v).sum(axis=1).max(initial=1.0) + v.size * 2.0**-52
+    return np.ascontiguousarray(v / (math.sqrt(sq_norm_bound) * (1 + 2.0**-50)))
+
+
+def _orthonormal(columns: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """An orthonormal basis, about, of what the columns span, the longest direction first; negligible ones are left out."""
+    eigenvalues, eigenvectors = np.linalg.eigh(columns.T @ columns)
+    order = [j for j in reversed(range(len(eigenvalues))) if eigenvalues[j] > 1e-12 * max(eigenvalues[-1], 1e-200)]
+    return np.asarray(columns @ (eigenvectors[:, order] / np.sqrt(eigenvalues[order])))
+
+
+def _error(d: int, k: int) -> float:
+    """Bound on |computed (z, ρ) - true (z, ρ)| / |y|.
+
+    A float64 dot product of d terms is off by at most d·2⁻⁵²·|v||y| (with room for y's own rounding), so |Δz| ≤ √k·d·2⁻⁵²·|y|
+    and the error of ρ² = |y|² - |z|² is at most e = 4·(√k + 1)·d·2⁻⁵²·|y|²; then |Δρ| ≤ √e. Storing z and ρ as float32 adds
+    2⁻²⁴·|y|. Both are rounded up.
+    """
+    return math.sqrt(4 * (math.sqrt(k) + 1) * (d + 8) * 2.0**-52) + 2.0**-22

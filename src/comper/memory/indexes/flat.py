@@ -1,0 +1,100 @@
+"""The paper's own index: faiss IndexFlatL2 (Section 5.1), a scan over float32 vectors."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from comper.errors import UsageError
+from comper.memory.frames import FrameStore
+from comper.memory.indexes.base import NO_MATCH, Representatives, TransitionKey
+
+
+def _import_faiss() -> Any:
+    try:
+        import faiss
+    except ImportError:
+        raise UsageError('index = faiss needs faiss, which is not installed: pip install "comper[faiss]"') from None
+    return faiss
+
+
+class FaissIndex:
+    """Finds the nearest of [s/255, a, r, s'/255] in float32 within δ (equal in float32 when δ = 0).
+
+    One query at a time: faiss expands the square for batches of 20 and more, which is off by more than small thresholds.
+    Its answers carry float32 rounding; of equally near representatives the oldest set answers.
+    """
+
+    def __init__(self, frames: FrameStore, threshold: float) -> None:
+        if not (threshold >= 0 and math.isfinite(threshold)):
+            raise ValueError(f"threshold = {threshold}: must be 0 or more.")
+        self._faiss = _import_faiss()
+        self._frames = frames
+        self.sq_distance_threshold = float(threshold) ** 2  # faiss METRIC_L2 is the squared distance
+        self._representatives = Representatives(frames)
+        self._index: Any = None
+
+    def _vector(self, key: TransitionKey) -> npt.NDArray[np.float32]:
+        scale = np.float32(255 if self._frames.dtype == np.uint8 else 1)
+        frames = self._frames.frames
+        s, s_next = (frames[list(ids)].reshape(-1).astype(np.float32) / scale for ids in (key.s, key.s_next))
+        return np.concatenate([s, np.array([key.a, key.r], np.float32), s_next])[None]
+
+    def get_index(self, key: TransitionKey) -> int:
+        if not len(self):
+            return NO_MATCH
+        vector = self._vector(key)
+        sq_distances, _ = self._index.search(vector, 1)
+        sq_distance = float(sq_distances[0, 0])
+        if sq_distance > self.sq_distance_threshold:
+            return NO_MATCH
+        return self._oldest_within(vector, sq_distance)
+
+    def _oldest_within(self, vector: npt.NDArray[np.float32], sq_distance: float) -> int:
+        # range_search is exclusive: ask for a little more and keep what is as near as the nearest.
+        limits, sq_distances, set_ids = self._index.range_search(vector, float(np.nextafter(np.float32(sq_distance), np.inf)))
+        return int(set_ids[: limits[1]][sq_distances[: limits[1]] <= sq_distance].min())
+
+    def update_index(self, set_id: int, key: TransitionKey) -> None:
+        if set_id in self._representatives:
+            self._forget_vector(set_id)
+        self._representatives.put(set_id, key)
+        self._add_vector(set_id, key)
+
+    def forget(self, set_id: int) -> None:
+        self._representatives.remove(set_id)
+        self._forget_vector(set_id)
+
+    def _add_vector(self, set_id: int, key: TransitionKey) -> None:
+        vector = self._vector(key)
+        if self._index is None:
+            self._index = self._faiss.IndexIDMap(self._faiss.IndexFlatL2(vector.shape[1]))
+        self._index.add_with_ids(vector, np.array([set_id], np.int64))
+
+    def _forget_vector(self, set_id: int) -> None:
+        self._index.remove_ids(np.array([set_id], np.int64))
+
+    def __len__(self) -> int:
+        return len(self._representatives)
+
+    @property
+    def nbytes(self) -> int:
+        return 0 if self._index is None else int(self._index.ntotal) * (4 * int(self._index.d) + 8)
+
+    def state_dict(self) -> dict[str, Any]:
+        return self._representatives.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._representatives.load_state_dict(state)
+        self._index = None
+        for set_id in self._representatives:
+            self._add_vector(set_id, self._representatives[set_id])
+
+    def check_valid(self) -> tuple[bool, str]:
+        stored = [] if self._index is None else self._faiss.vector_to_array(self._index.id_map).tolist()
+        if sorted(stored) != sorted(self._representatives):
+            return False, "faiss holds other sets than those that have a representative"
+        return self._representatives.check_valid()

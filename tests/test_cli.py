@@ -1,0 +1,233 @@
+"""The command line: what it prints, what it refuses, and how quickly it helps."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from comper.cli import main
+from comper.protocol import PAPER_GAMES, PRESETS
+
+
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "comper", *words], capture_output=True, text=True, timeout=120, check=False)
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """The one or two sentences on stderr that a wrong command gets, with exit code 2."""
+    assert main(list(words)) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "Traceback" not in captured.err
+    assert 1 <= len(captured.err.strip().splitlines()) <= 2
+    return captured.err
+
+
+def test_help_is_quick_and_imports_no_torch() -> None:
+    script = "import sys; from comper.cli import main; main([]); print('torch' in sys.modules, 'numpy' in sys.modules)"
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert result.stdout.endswith("False False\n")
+    # The best of three: a busy machine may be slow, a quick command is quick at least once. Measured: 0.06 s.
+    times = []
+    for _ in range(3):
+        began = time.perf_counter()
+        assert run("--help").returncode == 0
+        times.append(time.perf_counter() - began)
+    assert min(times) < 1.0
+
+
+@pytest.mark.parametrize("command", ["train", "describe", "report", "import-release", "floors", "games", "agents"])
+def test_every_command_explains_itself_with_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main([command, "--help"])
+    assert stopped.value.code == 0
+    text = capsys.readouterr().out
+    assert "example" in text
+    assert f"comper {command}" in text
+
+
+def test_help_of_train_lists_the_hyper_parameters_of_the_chosen_agent(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["train", "--agent", "dqn", "--help"])
+    text = capsys.readouterr().out
+    assert "--replay-capacity" in text
+    assert "--qlstm-epochs" not in text
+
+
+def test_describe_as_json_has_layers_values_and_sources(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["describe", "comper-stacked", "--json"]) == 0
+    described = json.loads(capsys.readouterr().out)
+    networks = {network["name"]: network for network in described["networks"]}
+    assert [layer["parameters"] for layer in networks["CNN"]["layers"]] == [8_192, 32_832, 36_928, 1_606_144, 9_234]
+    assert [layer["parameters"] for layer in networks["QLSTM"]["layers"]] == [14_467_840, 12_416, 8_320, 594, 19]
+    assert networks["CNN"]["parameters"] == sum(layer["parameters"] for layer in networks["CNN"]["layers"])
+    assert described["hyperparameters"]["target_period_steps"] == {"value": 100, "source": "Table 7"}
+    assert all(entry["source"] for entry in described["hyperparameters"].values())
+
+
+def test_agents_and_games_are_listed_one_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["agents"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(PRESETS)
+    assert main(["games"]) == 0
+    games = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert len(games) > 100
+    assert set(PAPER_GAMES) <= set(games)
+
+
+def test_output_into_a_closed_pipe_is_no_error() -> None:
+    command = f"{sys.executable} -m comper games | head -n 1"
+    result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False)
+    assert result.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["trian"], "Did you mean train"),
+        (["train"], "GAME"),
+        (["train", "freewai"], "freeway"),
+        (["train", "freeway", "--agent", "commper"], "Agents: comper-single"),
+        (["train", "freeway", "--device", "tpu"], "auto, cpu, cuda"),
+        (["train", "freeway", "--frames", "0"], "greater than 0"),
+        (["train", "freeway", "--frames", "-5"], "greater than 0"),
+        (["train", "freeway", "--frames", "many"], "invalid int value"),
+        (["train", "freeway", "--trials", "0"], "at least 1 trial"),
+        (["train", "freeway", "--seed", "-1"], "a seed is 0 or more"),
+        (["train", "freeway", "--workers", "-1"], "0 or more"),
+        (["train", "freeway", "--discount", "1.5"], "at most 1"),
+        (["train", "freeway", "--alignment", "sideways"], "successor, set, max"),
+        (["train", "freeway", "--similarity-threshold", "2", "--index", "exact"], "use l2 or faiss"),
+        (["train", "freeway", "--btach-size", "3"], "Did you mean --batch-size"),
+        (["train", "freeway", "--agent", "dqn", "--qlstm-epochs", "3"], "unknown argument"),
+        (["train", "freeway", "--agent", "constant", "--action", "JUMP"], "NOOP"),
+        (["train", "freeway", "--config", "no-such-file.toml"], "cannot be read"),
+        (["describe", "nobody"], "Agents: comper-single"),
+        (["floors", "nogame"], "No game"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_wrong_use_gets_a_sentence_and_exit_code_2(
+    words: list[str], says: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert says in refusal(capsys, *words)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("batch_sise = 3", "Did you mean batch_size"),
+        ('batch_size = "three"', "must be of type int"),
+        ("batch_size = true", "must be of type int"),
+        ("batch_size = 1.5", "must be of type int"),
+        ("batch_size = 0", "greater than 0"),
+        ("batch_size = ", "not a TOML file"),
+        ("[train]\nbatch_size = 3", "unknown key 'train'"),
+        ("a = " + "[" * 5000, "not a TOML file"),
+        ("a = " + "9" * 5000, "not a TOML file"),
+        ("#" * 70_000, "larger than"),
+    ],
+    ids=["typo", "text", "bool", "float", "zero", "torn", "table", "nested", "digits", "huge"],
+)
+def test_wrong_config_file_gets_a_sentence(
+    content: str, says: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "my.toml"
+    path.write_text(content)
+    assert says in refusal(capsys, "train", "freeway", "--config", str(path), "--out", str(tmp_path / "runs"))
+    assert not (tmp_path / "runs").exists()
+
+
+def test_config_that_is_no_text_gets_a_sentence(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "my.toml").write_bytes(b"\xff\xfe\x00")
+    assert "not a TOML file" in refusal(capsys, "train", "freeway", "--config", str(tmp_path / "my.toml"))
+    assert "cannot be read" in refusal(capsys, "train", "freeway", "--config", str(tmp_path))
+
+
+def test_folder_that_cannot_be_made_gets_a_sentence(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert "file" in refusal(capsys, "train", "pong", "--agent", "random", "--out", str(tmp_path / "file"))
+
+
+def episodes(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "episodes.jsonl").read_text().splitlines()]
+
+
+SHORT = ["--frames", "400", "--episode-cap-frames", "600"]
+AGENT_FLAGS = {
+    "comper-single": ["--replay-start-steps", "20", "--target-period-steps", "40"],
+    "comper-stacked": ["--replay-start-steps", "8", "--target-period-steps", "12", "--alignment", "max"],
+    "dqn": ["--replay-start-steps", "20", "--target-period-steps", "40"],
+    "random": [],
+    "constant": ["--action", "UP"],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("agent", list(PRESETS))
+def test_train_writes_a_complete_run_folder(agent: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    words = ["train", "Asterix", "--agent", agent, "--out", str(tmp_path), *SHORT, *AGENT_FLAGS[agent]]
+    assert main([*words, "--log-period-steps", "20"]) == 0
+    folder = tmp_path / agent / "asterix" / "seed-0"
+    table = capsys.readouterr().out
+    assert "asterix" in table
+    assert "floor" in table
+    assert str(folder) in table
+    played = episodes(folder)
+    assert list(played[0]) == ["episode", "score", "frames", "steps", "total_frames", "truncated"]
+    assert played[-1]["total_frames"] > 400
+    assert played[-1]["total_frames"] == sum(episode["frames"] for episode in played)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert manifest["status"] == "finished"
+    assert {"agent", "game", "seed", "device", "versions", "commit", "rom_md5", "created", "wall_seconds"} <= set(manifest)
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    expected = {"steps", "total_frames", "episodes", "epsilon", "steps_per_second"}
+    if agent.startswith("comper"):
+        expected |= {"cnn_loss", "qlstm_loss", "tm_sets", "rtm_sets", "known_sets", "similar_hits", "bytes_held"}
+        assert lines[-1]["cnn_loss"] is not None
+        assert 0 < lines[-1]["rtm_sets"] <= lines[-1]["known_sets"]
+    assert expected <= set(lines[-1])
+    # A second run into the same folder is refused, and nothing is touched.
+    before = {path: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    assert main(words) == 2
+    assert "already holds" in capsys.readouterr().err
+    assert before == {path: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+@pytest.mark.slow
+def test_same_seed_same_log_other_seed_other_log_and_company_changes_nothing(tmp_path: Path) -> None:
+    flags = [*SHORT, *AGENT_FLAGS["comper-single"]]
+    for name, seed in (("first", "0"), ("again", "0"), ("other", "1")):
+        assert main(["train", "asterix", "--seed", seed, "--out", str(tmp_path / name), *flags]) == 0
+    assert main(["train", "asterix", "pong", "--trials", "2", "--workers", "2", "--out", str(tmp_path / "many"), *flags]) == 0
+
+    def log(name: str, seed: int) -> bytes:
+        return (tmp_path / name / "comper-single" / "asterix" / f"seed-{seed}" / "episodes.jsonl").read_bytes()
+
+    assert log("first", 0) == log("again", 0) == log("many", 0)
+    assert log("other", 1) == log("many", 1)
+    assert log("first", 0) != log("other", 1)
+
+
+@pytest.mark.slow
+def test_library_trains_in_three_lines(tmp_path: Path) -> None:
+    from comper import train
+
+    (folder,) = train("pong", "random", frames=200, episode_cap_frames=300, out=tmp_path, show_progress=False)
+    assert episodes(folder)[-1]["truncated"]
+
+
+def test_flags_go_before_the_config_file(tmp_path: Path) -> None:
+    (tmp_path / "my.toml").write_text('frames = 300\naction = "FIRE"\nepisode_cap_frames = 400\n')
+    words = ["train", "pong", "--agent", "constant", "--config", str(tmp_path / "my.toml"), "--action", "UP"]
+    assert main([*words, "--out", str(tmp_path)]) == 0
+    config = (tmp_path / "constant" / "pong" / "seed-0" / "config.toml").read_text()
+    assert 'action = "UP"' in config
+    assert "frames = 300" in config
