@@ -33,6 +33,7 @@ LOG_FILES = (EPISODES_FILE, METRICS_FILE)
 WEIGHTS_FILE = "weights.safetensors"
 CHECKPOINTS_FOLDER = "checkpoints"
 LOCK_FILE = ".lock"
+SEAL = "sha256"
 MAX_MANIFEST_BYTES = 1 << 20
 
 RUNNING = "running"
@@ -89,6 +90,29 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     return manifest
 
 
+def read_sealed_manifest(folder: Path) -> dict[str, Any]:
+    """The manifest of a run folder, which must be as it was written; one from elsewhere may be without a seal."""
+    manifest = read_manifest(folder)
+    if SEAL in manifest and not is_sealed(manifest):
+        raise DamagedFileError(f"{folder / MANIFEST_FILE}: not as it was written.")
+    return manifest
+
+
+def sealed(content: dict[str, Any]) -> dict[str, Any]:
+    """The same with a digest of itself, so that no change goes unnoticed."""
+    return {**content, SEAL: _seal(content)}
+
+
+def is_sealed(content: dict[str, Any]) -> bool:
+    """Whether the digest is there and right."""
+    return SEAL in content and content[SEAL] == _seal(content)
+
+
+def _seal(content: dict[str, Any]) -> str:
+    plain = {key: value for key, value in content.items() if key != SEAL}
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
+
+
 def find_runs(folders: Iterable[Path]) -> list[Path]:
     """Every run folder among the given folders and in those below them, in a fixed order."""
     found = set()
@@ -99,6 +123,7 @@ def find_runs(folders: Iterable[Path]) -> list[Path]:
             if MANIFEST_FILE in names or CHECKPOINTS_FOLDER in children:
                 found.add(Path(parent))
                 children.clear()  # what is inside a run is the run's own
+            children[:] = [child for child in children if not child.startswith(".")]
     return sorted(found)
 
 
@@ -137,3 +162,15 @@ def write_atomically(path: Path, content: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.replace(temporary, path)
+    sync_folder(path.parent)
+
+
+def sync_folder(path: Path) -> None:
+    """Bring a folder's list of names to disk."""
+    if not hasattr(os, "O_DIRECTORY"):
+        return  # Windows cannot, and need not
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -9,7 +9,6 @@ Reading goes the other way: the digest first, and only what has the right one is
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import re
@@ -20,10 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from comper.errors import DamagedFileError, ResourceError
-from comper.runfolder import LOG_FILES, digest, read_regular_file
+from comper.runfolder import CHECKPOINTS_FOLDER, LOG_FILES, digest, is_sealed, read_regular_file, sealed, sync_folder
 
 FORMAT = 1
-FOLDER = "checkpoints"
 ABOUT_FILE = "checkpoint.json"
 TENSORS_FILE = "state.safetensors"
 VALUES_FILE = "state.json"
@@ -71,7 +69,7 @@ class Checkpoint:
 
 def write(run: Path, *, step: int, files: Mapping[str, bytes], about: Mapping[str, Any]) -> Checkpoint:
     """Write a checkpoint; an error, or the end of the process at any moment, leaves those before it untouched."""
-    folder = run / FOLDER
+    folder = _own_folder(run)
     try:
         folder.mkdir(exist_ok=True)
         _remove_unfinished(folder)
@@ -81,10 +79,10 @@ def write(run: Path, *, step: int, files: Mapping[str, bytes], about: Mapping[st
         for name, content in files.items():
             _write_file(temporary / name, content)
         described = {"format": FORMAT, "step": step, "files": {k: digest(v) for k, v in files.items()}, **about}
-        _write_file(temporary / ABOUT_FILE, _sealed(described))
-        _sync_folder(temporary)
+        _write_file(temporary / ABOUT_FILE, json.dumps(sealed(described)).encode())
+        sync_folder(temporary)
         os.rename(temporary, path)
-        _sync_folder(folder)
+        sync_folder(folder)
     except OSError as error:
         with contextlib.suppress(OSError):
             _remove_unfinished(folder)
@@ -99,11 +97,11 @@ def write(run: Path, *, step: int, files: Mapping[str, bytes], about: Mapping[st
 def paths(run: Path) -> list[Path]:
     """Everything that is called like a checkpoint, newest first."""
     try:
-        names = [entry.name for entry in os.scandir(run / FOLDER)]
+        names = [entry.name for entry in os.scandir(_own_folder(run))]
     except OSError:
         return []
     found = [(int(match[1]), int(match[2] or 1), match[0]) for name in names if (match := _NAME.fullmatch(name))]
-    return [run / FOLDER / name for _, _, name in sorted(found, reverse=True)]
+    return [run / CHECKPOINTS_FOLDER / name for _, _, name in sorted(found, reverse=True)]
 
 
 def open_checkpoint(path: Path) -> Checkpoint:
@@ -111,10 +109,9 @@ def open_checkpoint(path: Path) -> Checkpoint:
     content = read_regular_file(path / ABOUT_FILE, max_bytes=MAX_ABOUT_BYTES)
     try:
         about = json.loads(content)
-        is_whole = _sealed({key: value for key, value in about.items() if key != "sha256"}) == content
-    except (ValueError, TypeError, AttributeError, RecursionError):
-        is_whole = False
-    if not is_whole:
+    except (ValueError, RecursionError):
+        about = None
+    if not (isinstance(about, dict) and is_sealed(about)):
         raise DamagedFileError(f"{path / ABOUT_FILE}: not as it was written.")
     if about.get("format") != FORMAT:
         raise DamagedFileError(f"{path}: a checkpoint of format {about.get('format')!r}; this version reads {FORMAT}.")
@@ -151,6 +148,13 @@ def delete(path: Path) -> None:
     shutil.rmtree(doomed, ignore_errors=True)
 
 
+def _own_folder(run: Path) -> Path:
+    folder = run / CHECKPOINTS_FOLDER
+    if folder.is_symlink():  # pruning would delete what belongs to someone else
+        raise DamagedFileError(f"{folder}: a link, not a folder.")
+    return folder
+
+
 def _free_name(folder: Path, step: int) -> Path:
     name, attempt = f"step-{step:08}", 1
     while os.path.lexists(folder / name):
@@ -174,20 +178,6 @@ def _write_file(path: Path, content: bytes) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _sync_folder(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _sealed(about: Mapping[str, Any]) -> bytes:
-    """The description as JSON, with a digest of itself."""
-    body = json.dumps(about, sort_keys=True)
-    return json.dumps({**about, "sha256": hashlib.sha256(body.encode()).hexdigest()}, sort_keys=True).encode()
 
 
 def _is_digest(entry: Any) -> bool:

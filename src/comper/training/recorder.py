@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import platform
+import shutil
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 
 import comper
 from comper import runfolder
-from comper.errors import DamagedFileError, ResourceError, UsageError
+from comper.errors import DamagedFileError, LockedError, ResourceError, UsageError
 from comper.protocol import AnyConfig
 from comper.runfolder import EpisodeRecord
 from comper.training.lock import RunLock
@@ -46,9 +47,6 @@ class Recorder:
     @classmethod
     def create(cls, path: Path, config: AnyConfig, about: dict[str, Any]) -> Recorder:
         """Begin a run in a folder of its own."""
-        _create(path)
-        lock = RunLock(path)
-        check_is_free(path)  # again, now that nobody else can come in between
         text = to_toml(config).encode()
         manifest = {
             "format": runfolder.FORMAT,
@@ -59,14 +57,19 @@ class Recorder:
             "created": _now(),
             "config_sha256": runfolder.digest(text)["sha256"],
         }
-        record = cls(path, manifest, lock)
+        # The folder gets its name when it is complete: a run that ends here, however, leaves nothing to stumble over.
+        unfinished = _create_beside(path)
+        record = cls(unfinished, manifest, RunLock(unfinished))
         try:
             record._write(runfolder.CONFIG_FILE, text)
             record._write_manifest()
             record._open_logs({})
+            _give_name(unfinished, path)
         except BaseException:
             record.close()
+            shutil.rmtree(unfinished, ignore_errors=True)
             raise
+        record.path = path
         return record
 
     @classmethod
@@ -125,7 +128,7 @@ class Recorder:
             self._logs[name].append(json.dumps(record, allow_nan=False).encode() + b"\n")
 
     def _write_manifest(self) -> None:
-        self._write(runfolder.MANIFEST_FILE, (json.dumps(self.manifest, indent=2) + "\n").encode())
+        self._write(runfolder.MANIFEST_FILE, (json.dumps(runfolder.sealed(self.manifest), indent=2) + "\n").encode())
 
     def _write(self, name: str, content: bytes) -> None:
         with self._telling(self.path / name):
@@ -207,14 +210,41 @@ def check_for_run(path: Path, config: AnyConfig) -> None:
     return check_is_free(path)
 
 
-def _create(path: Path) -> None:
+def _create_beside(path: Path) -> Path:
+    """A new folder next to where a run will be."""
     check_is_free(path)
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _remove_abandoned(path)
+        unfinished = path.with_name(f"{_unfinished_prefix(path)}{os.getpid()}")
+        unfinished.mkdir()
     except OSError as error:
         raise UsageError(f"{path}: cannot be created ({error.strerror}). Choose another --out.") from None
-    if not os.access(path, os.W_OK):
-        raise UsageError(f"{path}: cannot be written to. Choose another --out.")
+    return unfinished
+
+
+def _give_name(unfinished: Path, path: Path) -> None:
+    try:
+        os.rename(unfinished, path)  # fails where a run is: nobody is overwritten
+        runfolder.sync_folder(path.parent)
+    except OSError:
+        check_is_free(path)
+        raise
+
+
+def _remove_abandoned(path: Path) -> None:
+    """Delete what processes that ended while creating this run have left."""
+    for entry in os.scandir(path.parent):
+        if entry.name.startswith(_unfinished_prefix(path)):
+            try:
+                RunLock(Path(entry.path)).release()
+            except LockedError:
+                continue
+            shutil.rmtree(entry.path, ignore_errors=True)
+
+
+def _unfinished_prefix(path: Path) -> str:
+    return f".{path.name}.unfinished-"
 
 
 def versions() -> dict[str, str]:

@@ -133,7 +133,7 @@ def _usable(run: Path, path: Path, notes: list[str]) -> Checkpoint | None:
 def _manifest(path: Path, found: Sequence[Checkpoint], notes: list[str]) -> dict[str, Any]:
     """The run's manifest, or, where that is damaged, the copy in its newest checkpoint."""
     try:
-        return _checked_manifest(path, runfolder.read_manifest(path))
+        return _checked_manifest(path, runfolder.read_sealed_manifest(path))
     except DamagedFileError as error:
         if not found:
             raise
@@ -206,7 +206,7 @@ def _members(group: Sequence[UnfinishedRun], device: torch.device) -> list[Membe
 
 def _require_finished(sibling: UnfinishedRun, game: str, seed: int) -> None:
     path = sibling.path.parents[1] / game / f"seed-{seed}"
-    if not path.is_dir() or runfolder.read_manifest(path)["status"] != runfolder.FINISHED:
+    if not path.is_dir() or runfolder.read_sealed_manifest(path)["status"] != runfolder.FINISHED:
         raise UsageError(
             f"{path} was trained together with {sibling.path} on a GPU, where a trial continues exactly only with the others"
             " of its population. Resume the folder above all of them."
@@ -261,7 +261,7 @@ def resume_weights_only(
     """Begin new runs from the weights of others: memories, optimisers, random streams and budget all start anew."""
     groups: dict[Any, list[tuple[tuple[str, int], StartingPoint]]] = {}
     for path in _runs_in(folders):
-        manifest = _checked_manifest(path, runfolder.read_manifest(path))
+        manifest = _checked_manifest(path, runfolder.read_sealed_manifest(path))
         key = (manifest["agent"], _config(path, manifest))
         groups.setdefault(key, []).append(((manifest["game"], manifest["seed"]), starting_point(path, manifest)))
     paths = []

@@ -21,13 +21,13 @@ class Verdict:
     """What is wrong with a run, and what it is still good for."""
 
     path: Path
-    num_files: int = 0
+    num_checks: int = 0
     damaged: list[str] = field(default_factory=list)
     usable: str = ""
 
     def __str__(self) -> str:
         if not self.damaged:
-            return f"{self.path}: {self.num_files} files as they were written. {self.usable}"
+            return f"{self.path}: whole ({self.num_checks} checks). {self.usable}"
         return "\n".join(
             [f"{self.path}: {len(self.damaged)} damaged.", *(f"  {text}" for text in self.damaged), f"  {self.usable}"]
         )
@@ -42,15 +42,16 @@ def verify(folder: Path) -> Iterator[Verdict]:
 def verify_run(path: Path) -> Verdict:
     """Check one run."""
     verdict = Verdict(path)
-    manifest = _checked(verdict, lambda: runfolder.read_manifest(path)) or {}
+    manifest = _checked(verdict, lambda: runfolder.read_sealed_manifest(path)) or {}
     sealed = manifest.get("config_sha256")
     if sealed is not None:
         _checked(verdict, lambda: _check_digest(path / runfolder.CONFIG_FILE, {"sha256": sealed}))
-    steps = [step for place in checkpoints.paths(path) if (step := _checked(verdict, lambda p=place: _check_checkpoint(p)))]
+    places = _checked(verdict, lambda: checkpoints.paths(path)) or []
+    whole = [found for place in places if (found := _checked(verdict, lambda p=place: _check_checkpoint(p)))]
     if manifest.get("status") == runfolder.FINISHED:
         _verify_finished(verdict, manifest)
     else:
-        _verify_unfinished(verdict, manifest, steps)
+        _verify_unfinished(verdict, manifest, whole)
     return verdict
 
 
@@ -83,7 +84,7 @@ def _verify_unfinished(verdict: Verdict, manifest: dict[str, Any], checked: list
 
 def _checked(verdict: Verdict, check: Any) -> Any:
     """What a check finds; what it complains about goes into the verdict."""
-    verdict.num_files += 1
+    verdict.num_checks += 1
     try:
         return check()
     except ComperError as error:
