@@ -71,7 +71,7 @@ class Tape:
     def metrics(self, record: dict[str, Any]) -> None:
         self.lines.append({key: value for key, value in record.items() if key != "steps_per_second"})
 
-    def finish(self, totals: dict[str, Any]) -> None:
+    def finish(self, totals: dict[str, Any], weights: Any = None) -> None:
         self.totals = totals
 
     @property

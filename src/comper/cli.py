@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from comper import __version__
-from comper.errors import ComperError, UsageError
+from comper.errors import ComperError, DamagedFileError, UsageError
 from comper.protocol import PRESETS, AnyConfig
 
 EXIT_CODES = "exit codes: 0 done, 2 wrong use, 3 damaged file, 4 disk or memory, 5 diverged, 6 locked, 130 interrupted"
@@ -50,6 +50,8 @@ def _dispatch(argv: list[str]) -> int:
     parser.add_argument("--version", action="version", version=f"comper {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
     _add_train(commands, argv)
+    _add_resume(commands)
+    _add_verify(commands)
     _add_describe(commands)
     _add_results(commands)
     _add_floors(commands)
@@ -115,6 +117,7 @@ def _add_train(commands: Any, argv: list[str]) -> None:
     )
     parser.add_argument("--device", default="auto", metavar="D", help="auto, cpu or cuda (default: auto)")
     parser.add_argument("--workers", type=int, metavar="N", help="processes for the emulators; 0: none (default: by cores)")
+    _add_checkpoint_period(parser)
     parser.add_argument("--config", type=Path, metavar="FILE", help="hyper-parameters from a TOML file; flags go before it")
     agent = _agent_of(argv)
     group = parser.add_argument_group(f"hyper-parameters of {agent}", "with --agent B before --help: those of B")
@@ -149,6 +152,7 @@ def _train(args: argparse.Namespace) -> int:
         out=args.out,
         device=args.device,
         workers=args.workers,
+        checkpoint_period_steps=args.checkpoint_period_steps,
     )
     from comper.results.scoreboard import scoreboard
 
@@ -164,6 +168,61 @@ def _config(config: AnyConfig, args: argparse.Namespace) -> AnyConfig:
         config = with_settings(config, read_settings(args.config), where=str(args.config))
     flags = {k.removeprefix("set_"): v for k, v in vars(args).items() if k.startswith("set_") and v is not None}
     return with_settings(config, flags, where="comper train")
+
+
+def _add_checkpoint_period(parser: argparse.ArgumentParser) -> None:
+    text = "agent steps between checkpoints; 0: never (default: 5,000 steps or 2 minutes, under 1 %% of the time)"
+    parser.add_argument("--checkpoint-period-steps", type=int, metavar="N", help=text)
+
+
+# comper resume, verify
+
+
+def _add_resume(commands: Any) -> None:
+    example = "comper resume runs\n  comper resume runs/dqn/pong/seed-0 --weights-only --out new-runs"
+    parser = _add_command(commands, "resume", "continue unfinished runs to the same bits", _resume, example)
+    parser.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="a run folder, or a folder above runs")
+    parser.add_argument("--device", default="auto", metavar="D", help="auto, cpu or cuda: the one the run began on")
+    parser.add_argument("--workers", type=int, metavar="N", help="processes for the emulators (default: by cores)")
+    _add_checkpoint_period(parser)
+    text = "begin new runs from the saved weights: memories, optimisers and budget start anew"
+    parser.add_argument("--weights-only", action="store_true", help=text)
+    parser.add_argument("--out", type=Path, metavar="DIR", help="where the new runs of --weights-only go")
+
+
+def _resume(args: argparse.Namespace) -> int:
+    from comper.training.resume import resume, resume_weights_only
+
+    if args.weights_only != (args.out is not None):
+        raise UsageError("--weights-only begins new runs, and --out says where: give both or neither.")
+    options = {"device": args.device, "workers": args.workers, "checkpoint_period_steps": args.checkpoint_period_steps}
+    if args.weights_only:
+        folders = resume_weights_only(args.folders, out=args.out, **options)
+    else:
+        folders = resume(args.folders, **options)
+    if folders:
+        from comper.results.scoreboard import scoreboard
+
+        print(scoreboard(folders))
+    return 0
+
+
+def _add_verify(commands: Any) -> None:
+    summary = "check every file of a run, and say what is damaged and what is still usable"
+    parser = _add_command(commands, "verify", summary, _verify, "comper verify runs")
+    parser.add_argument("folder", type=Path, metavar="DIR", help="a run folder, or a folder above runs")
+
+
+def _verify(args: argparse.Namespace) -> int:
+    from comper.training.verify import verify
+
+    verdicts = []
+    for verdict in verify(args.folder):
+        print(verdict, flush=True)
+        verdicts.append(verdict)
+    if not verdicts:
+        raise UsageError(f"No run in {args.folder}.")
+    return DamagedFileError.exit_code if any(verdict.damaged for verdict in verdicts) else 0
 
 
 # comper report, import-release, floors

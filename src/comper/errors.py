@@ -35,3 +35,9 @@ class LockedError(ComperError):
     """Another process works on the same run."""
 
     exit_code = 6
+
+
+class StoppedError(ComperError):
+    """A signal asked the run to stop, and it did, in good order."""
+
+    exit_code = 130

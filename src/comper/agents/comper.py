@@ -96,6 +96,10 @@ class ComperAgent:
         """The exploration rate: Table 4."""
         return self.config.epsilon(frames=frames, steps=steps)
 
+    def is_finite(self) -> bool:
+        """Whether every loss so far was a finite number."""
+        return self.q_network.loss.is_finite() and self.qlstm.loss.is_finite()
+
     def metrics(self, trial: int) -> dict[str, Any]:
         """Sizes and counters of the paper's figures, and mean losses since the last call."""
         tm, set_sizes = self.tm[trial], self.tm[trial].set_sizes

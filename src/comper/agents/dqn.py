@@ -65,6 +65,10 @@ class DQNAgent:
         """The exploration rate: Table 4."""
         return self.config.epsilon(frames=frames, steps=steps)
 
+    def is_finite(self) -> bool:
+        """Whether every loss so far was a finite number."""
+        return self.q_network.loss.is_finite()
+
     def metrics(self, trial: int) -> dict[str, Any]:
         """Size of the replay memory, and the mean loss since the last call."""
         replay = self.replay[trial]

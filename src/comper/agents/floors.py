@@ -36,6 +36,10 @@ class RandomAgent:
         """Every action is random."""
         return 1.0
 
+    def is_finite(self) -> bool:
+        """Whether every loss so far was a finite number."""
+        return True
+
     def metrics(self, trial: int) -> dict[str, Any]:
         """Nothing of its own."""
         return {}

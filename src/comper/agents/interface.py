@@ -40,6 +40,9 @@ class Agent(Protocol):
     def epsilon(self, *, frames: int, steps: int) -> float:
         """The exploration rate after so many frames and agent steps of a trial."""
 
+    def is_finite(self) -> bool:
+        """Whether every loss since the last `metrics` was a finite number; asked at every step."""
+
     def metrics(self, trial: int) -> dict[str, Any]:
         """What metrics.jsonl records of a trial besides the loop's own counters; losses are means since the last call."""
 

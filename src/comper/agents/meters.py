@@ -21,6 +21,10 @@ class LossMeter:
         self._sum[rows] += torch.where(active, losses.double(), 0.0)
         self._count[rows] += active
 
+    def is_finite(self) -> bool:
+        """Whether every loss since the last reading was a finite number."""
+        return bool(torch.isfinite(self._sum).all())
+
     def read(self, trial: int) -> float | None:
         """The mean since the last reading, None when nothing was learned."""
         total, count = self._sum[trial].item(), self._count[trial].item()

@@ -361,8 +361,10 @@ class _Worker:
 
 
 def _work(connection: Connection, factories: Mapping[int, EnvironmentFactory]) -> None:
-    # Ctrl-C reaches the whole group: the parent decides what becomes of it, and closes the pipe.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Ctrl-C, or a cluster's farewell, reaches the whole group: the parent decides what becomes of it, and closes the pipe.
+    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
     _use_one_thread()
     worker = _Worker(factories)
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the parent is gone, and so is the work

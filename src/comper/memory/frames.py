@@ -155,9 +155,14 @@ class FrameStore:
 
     def state_dict(self) -> dict[str, Any]:
         """The frames held, their ids and reference counts. The free slots follow from the ids."""
+        ids, counts = self.held()
+        return {"ids": ids, "counts": counts, "frames": self._frames[ids]}
+
+    def held(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """The ids held and how many references there are to each."""
         counts = np.array(self._counts, np.int64)
         ids = np.flatnonzero(counts)
-        return {"ids": ids, "counts": counts[ids], "frames": self._frames[ids]}
+        return ids, counts[ids]
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Become the store that wrote this state. Serials are new: what others cached about the old frames is stale."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from comper.agents.interface import Agent
 from comper.environments.interface import Step
@@ -16,6 +18,7 @@ from comper.memory.transitions import Transition
 from comper.protocol import ProtocolConfig
 from comper.runfolder import EpisodeRecord
 from comper.training.history import ObservationHistory
+from comper.training.states import weights_of
 
 
 class Environments(Protocol):
@@ -33,7 +36,15 @@ class Record(Protocol):
 
     def metrics(self, record: dict[str, Any]) -> None: ...
 
-    def finish(self, totals: dict[str, Any]) -> None: ...
+    def finish(self, totals: dict[str, Any], weights: Mapping[str, NDArray[Any]] | None = None) -> None: ...
+
+
+class Saver(Protocol):
+    """Who keeps trials safe while they run."""
+
+    def after_step(self, step: int) -> None: ...
+
+    def finish(self, trial: Trial) -> None: ...
 
 
 class Watcher(Protocol):
@@ -87,18 +98,20 @@ class Trial:
 class Loop:
     """Algorithm 2, l. 4-10 and 26-34, around an agent that does l. 11-25."""
 
-    def __init__(self, config: ProtocolConfig, agent: Agent, environments: Environments, trials: Sequence[Trial]):
+    def __init__(self, config: ProtocolConfig, agent: Agent, environments: Environments, trials: Sequence[Trial], t: int = 0):
         self._config = config
         self._agent = agent
         self._environments = environments
         self._trials = trials
         self._reward_clip: float = getattr(config, "reward_clip", 0.0)
-        self.t = 0
+        self.t = t
+        """Agent steps so far; trials that have some already are in mid-episode."""
 
-    def run(self, watcher: Watcher | None = None) -> None:
+    def run(self, watcher: Watcher | None = None, saver: Saver | None = None) -> None:
         """Run every trial to its end."""
-        for trial in self._trials:
-            trial.history.reset(self._environments.reset(trial.number))  # l. 4
+        if self.t == 0:
+            for trial in self._trials:
+                trial.history.reset(self._environments.reset(trial.number))  # l. 4
         clock = time.perf_counter()
         while running := [trial for trial in self._trials if trial.is_running]:  # l. 6
             self._tick(running)
@@ -108,9 +121,17 @@ class Loop:
                 clock = now
             for trial in running:
                 if not trial.is_running:
-                    trial.record.finish({"steps": self.t, "total_frames": trial.total_frames, "episodes": trial.num_episodes})
+                    self._finish(trial, saver)
             if watcher:
                 watcher.update(self._trials, self.t)
+            if saver:
+                saver.after_step(self.t)
+
+    def _finish(self, trial: Trial, saver: Saver | None) -> None:
+        totals = {"steps": self.t, "total_frames": trial.total_frames, "episodes": trial.num_episodes}
+        trial.record.finish(totals, weights_of(self._agent.state_dict(trial.number)))
+        if saver:
+            saver.finish(trial)
 
     def _tick(self, running: Sequence[Trial]) -> None:
         """One agent step of every running trial."""
@@ -118,11 +139,10 @@ class Loop:
         states = np.array([trial.history.state for trial in running], np.int64)
         epsilon = [self._agent.epsilon(frames=trial.total_frames, steps=self.t) for trial in running]
         actions, q = self._agent.act(states, epsilon, numbers)  # l. 5 and 34
-        if not np.isfinite(q).all():
-            raise DivergedError(
-                f"learning diverged: a Q-value is not a finite number after {self.t} steps. Try a smaller step_size."
-            )
+        self._require_finite(bool(np.isfinite(q).all()), "a Q-value")
+        self._require_finite(self._agent.is_finite(), "a loss")
         steps = self._environments.step(actions.tolist(), numbers)  # l. 7
+        self._require_finite(all(math.isfinite(step.reward) for step in steps), "a reward")
         for trial, a, q_t, step in zip(running, actions.tolist(), q.tolist(), steps, strict=True):
             s, s_next = trial.history.advance(step.frames)  # l. 9
             transition = Transition(s, a, self._clip(step.reward), s_next, step.terminated)
@@ -140,11 +160,16 @@ class Loop:
         if trial.is_running:
             trial.history.reset(self._environments.reset(trial.number))  # l. 30-31
 
+    def _require_finite(self, is_finite: bool, what: str) -> None:
+        if not is_finite:
+            raise DivergedError(f"learning diverged: {what} is NaN or infinite after {self.t} steps. Try a smaller step_size.")
+
     def _clip(self, reward: float) -> float:
         """A4c: learn from clipped rewards; scores stay raw."""
         return max(-self._reward_clip, min(self._reward_clip, reward)) if self._reward_clip else reward
 
     def _log(self, running: Sequence[Trial], *, steps_per_second: float) -> None:
+        self._require_finite(self._agent.is_finite(), "a loss")
         for trial in running:
             trial.latest_metrics = {
                 "steps": self.t,

@@ -21,11 +21,18 @@ def read_settings(path: Path) -> dict[str, Any]:
     try:
         if path.stat().st_size > MAX_BYTES:
             raise UsageError(f"{path}: larger than {MAX_BYTES // 1024} kB, which no configuration is.")
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        content = path.read_bytes()
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror}).") from None
+    return parse_settings(content, where=str(path))
+
+
+def parse_settings(content: bytes, *, where: str) -> dict[str, Any]:
+    """The key = value pairs of a TOML file's content."""
+    try:
+        return tomllib.loads(content.decode("utf-8"))
     except (ValueError, RecursionError) as error:  # TOMLDecodeError and UnicodeDecodeError are ValueErrors
-        raise UsageError(f"{path}: not a TOML file ({error}).") from None
+        raise UsageError(f"{where}: not a TOML file ({error}).") from None
 
 
 def with_settings(config: AnyConfig, settings: Mapping[str, Any], *, where: str) -> AnyConfig:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from comper.errors import UsageError
 from comper.protocol import ACTION_NAMES, PRESETS, AnyConfig, ComperConfig, ConstantConfig, DQNConfig, ProtocolConfig
 from comper.runfolder import run_path
-from comper.training.recorder import Recorder, check_is_free
 from comper.training.toml import with_settings
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from comper.agents.interface import Agent, TrialSetup
     from comper.environments.stepper import Stepper
+    from comper.training.resume import StartingPoint
 
 
 def train(
@@ -30,13 +31,15 @@ def train(
     out: str | os.PathLike[str] = "runs",
     device: str = "auto",
     workers: int | None = None,
+    checkpoint_period_steps: int | None = None,
     show_progress: bool = True,
     **settings: Any,
 ) -> list[Path]:
     """Train an agent on one or more games and return the run folders, one a trial.
 
     Trials are the seeds `seed`, `seed` + 1, ... of every game. Any hyper-parameter of the agent (see `comper describe`)
-    may be given by name. `workers` processes run the emulators; 0 runs them in this one, None chooses.
+    may be given by name. `workers` processes run the emulators; 0 runs them in this one, None chooses. A checkpoint is
+    written every `checkpoint_period_steps` agent steps; 0: never, None: every 5,000 steps or two minutes.
 
     >>> train("freeway", "comper-single", frames=20_000, out="my-runs")
     """
@@ -51,6 +54,7 @@ def train(
         out=Path(out),
         device=device,
         workers=workers,
+        checkpoint_period_steps=checkpoint_period_steps,
         show_progress=show_progress,
     )
 
@@ -81,19 +85,71 @@ def train_population(
     out: Path,
     device: str = "auto",
     workers: int | None = None,
+    checkpoint_period_steps: int | None = None,
     show_progress: bool = True,
 ) -> list[Path]:
     """Train one agent on games x seeds. Everything that can be refused is refused before the first frame."""
     if trials < 1 or seed < 0:
         raise UsageError(f"trials = {trials}, seed = {seed}: there must be at least 1 trial, and a seed is 0 or more.")
     pairs = [(game, s) for game in games for s in range(seed, seed + trials)]
+    return train_pairs(
+        pairs,
+        agent_name,
+        config,
+        out=out,
+        device=device,
+        workers=workers,
+        checkpoint_period_steps=checkpoint_period_steps,
+        show_progress=show_progress,
+    )
+
+
+def train_pairs(
+    pairs: Sequence[tuple[str, int]],
+    agent_name: str,
+    config: AnyConfig,
+    *,
+    out: Path,
+    device: str = "auto",
+    workers: int | None = None,
+    checkpoint_period_steps: int | None = None,
+    show_progress: bool = True,
+    starting_points: Sequence[StartingPoint] | None = None,
+) -> list[Path]:
+    """Train one agent on (game, seed) pairs, each from weights of its own choice where starting points are given."""
+    from comper.training import preflight
+    from comper.training.conditions import conditions
+    from comper.training.population import Member, run_population
+    from comper.training.recorder import Recorder, check_for_run
+
+    if checkpoint_period_steps is not None and checkpoint_period_steps < 0:
+        raise UsageError(f"checkpoint_period_steps = {checkpoint_period_steps}: must be 0 (never) or more.")
     paths = [run_path(out, agent=agent_name, game=game, seed=s) for game, s in pairs]
     for path in paths:
-        check_is_free(path)
+        check_for_run(path, config)
     torch_device = choose_device(device)
-
-    with _stepper(pairs, config, _num_workers(workers, len(pairs))) as environments:
-        _run(pairs, paths, agent_name, config, environments, torch_device, show_progress)
+    needs = preflight.check(config, trials=len(pairs), out=out, with_checkpoints=checkpoint_period_steps != 0)
+    if show_progress:
+        print(f"needs {needs}", file=sys.stderr)
+    population = [f"{game}/seed-{s}" for game, s in pairs]
+    with ExitStack() as stack:
+        environments = stack.enter_context(make_stepper(pairs, config, num_workers(workers, len(pairs))))
+        members = []
+        for number, ((game, s), path) in enumerate(zip(pairs, paths, strict=True)):
+            about = {"agent": agent_name, "game": game, "seed": s, **conditions(game, torch_device), "population": population}
+            point = starting_points[number] if starting_points else None
+            record = Recorder.create(path, config, about | ({"started_from": point.about} if point else {}))
+            stack.callback(record.close)
+            members.append(Member(game, s, record, weights=point.weights if point else None))
+        run_population(
+            members,
+            config,
+            make_agent,
+            environments,
+            torch_device,
+            checkpoint_period_steps=checkpoint_period_steps,
+            show_progress=show_progress,
+        )
     return paths
 
 
@@ -125,39 +181,8 @@ def make_agent(config: AnyConfig, setups: Sequence[TrialSetup], *, num_actions: 
     return RandomAgent(setups, num_actions=num_actions)
 
 
-def _run(
-    pairs: Sequence[tuple[str, int]],
-    paths: Sequence[Path],
-    agent_name: str,
-    config: AnyConfig,
-    environments: Stepper,
-    device: torch.device,
-    show_progress: bool,
-) -> None:
-    from comper.agents.interface import TrialSetup
-    from comper.environments.games import rom_checksum
-    from comper.memory.frames import FrameStore
-    from comper.training.history import ObservationHistory
-    from comper.training.loop import Loop, Trial
-    from comper.training.progress import progress
-    from comper.training.randomness import streams
-
-    signature = environments.signature
-    setups, trials = [], []
-    for number, ((game, seed), path) in enumerate(zip(pairs, paths, strict=True)):
-        frames = FrameStore(signature.frame_shape, signature.frame_dtype, initial_capacity=_expected_frames(config))
-        weights, exploration, sampling, _ = streams(seed)
-        setups.append(TrialSetup(frames, weights=weights, exploration=exploration, sampling=sampling))
-        about = {"agent": agent_name, "game": game, "seed": seed, "device": _device_name(device)}
-        record = Recorder(path, config, about | {"rom_md5": rom_checksum(game)})
-        trials.append(Trial(number, game, seed, ObservationHistory(frames, config.history_length), record))
-    agent = make_agent(config, setups, num_actions=signature.num_actions, device=device)
-    loop = Loop(config, agent, environments, trials)
-    with progress(trials, config.frames) if show_progress else nullcontext() as watcher:
-        loop.run(watcher)
-
-
-def _stepper(pairs: Sequence[tuple[str, int]], config: ProtocolConfig, num_workers: int) -> Stepper:
+def make_stepper(pairs: Sequence[tuple[str, int]], config: ProtocolConfig, num_workers: int) -> Stepper:
+    """The emulators of (game, seed) pairs, in this process or in workers."""
     from comper.environments.atari import AtariFactory
     from comper.environments.stepper import ProcessStepper, SerialStepper
     from comper.training.randomness import environment_seed
@@ -168,7 +193,7 @@ def _stepper(pairs: Sequence[tuple[str, int]], config: ProtocolConfig, num_worke
     return SerialStepper([factory() for factory in factories])
 
 
-def _num_workers(workers: int | None, num_trials: int) -> int:
+def num_workers(workers: int | None, num_trials: int) -> int:
     """Emulator processes: worth their hand-off only where several trials and several cores meet."""
     if workers is not None:
         if workers < 0:
@@ -176,14 +201,3 @@ def _num_workers(workers: int | None, num_trials: int) -> int:
         return workers
     cores = os.cpu_count() or 1
     return min(num_trials, cores - 1) if num_trials > 1 and cores > 2 else 0
-
-
-def _expected_frames(config: ProtocolConfig) -> int:
-    """Frames a trial may see at most before its store has to grow; untouched memory costs nothing."""
-    return min(200_000, (config.frames + config.episode_cap_frames) // config.frame_skip + 256)
-
-
-def _device_name(device: torch.device) -> str:
-    import torch
-
-    return f"cuda ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else "cpu"

@@ -1,0 +1,57 @@
+"""What the bits of a run depend on besides its configuration: `comper resume` keeps its promise where these are the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from comper.environments.games import rom_checksum
+from comper.errors import UsageError
+from comper.training.recorder import versions
+
+DECISIVE_PACKAGES = ("numpy", "torch", "ale_py", "opencv_python_headless")
+"""Packages whose arithmetic, or saved state, a run rests on."""
+
+
+def conditions(game: str, device: torch.device) -> dict[str, Any]:
+    """Device, threads, processor's instruction set and ROM, as a run's manifest keeps them."""
+    return {
+        "device": device_name(device),
+        "threads": torch.get_num_threads(),
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "rom_md5": rom_checksum(game),
+    }
+
+
+def device_name(device: torch.device) -> str:
+    """The device as a person knows it."""
+    return f"cuda ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else "cpu"
+
+
+def check_conditions(manifest: Mapping[str, Any], device: torch.device) -> None:
+    """Refuse to continue a run where its bits would be others, and say how to get the same conditions."""
+    here = conditions(str(manifest.get("game")), device)
+    saved, now = manifest.get("versions"), versions()
+    for package in DECISIVE_PACKAGES:
+        before = saved.get(package) if isinstance(saved, dict) else None
+        if before != now.get(package):
+            _refuse(f"was made with {package} {before}, and here is {now.get(package)}", f"Install {package} {before}")
+    if manifest.get("device") != here["device"]:
+        _refuse(f"ran on {manifest.get('device')}, and this is {here['device']}", "Choose that --device")
+    if manifest.get("threads") != here["threads"]:
+        before = manifest.get("threads")
+        _refuse(f"ran with {before} threads, and here are {here['threads']}", f"Set OMP_NUM_THREADS={before}")
+    if manifest.get("cpu_capability") != here["cpu_capability"]:
+        what = f"ran on a processor with {manifest.get('cpu_capability')}, and this one has {here['cpu_capability']}"
+        _refuse(what, f"Set ATEN_CPU_CAPABILITY={str(manifest.get('cpu_capability')).lower()} where the processor can do both")
+    if manifest.get("rom_md5") != here["rom_md5"]:
+        _refuse(f"played a ROM with MD5 {manifest.get('rom_md5')}, and here is {here['rom_md5']}", "Use that ROM")
+
+
+def _refuse(what: str, remedy: str) -> None:
+    raise UsageError(
+        f"The run {what}: it would not continue to the same bits. {remedy}, or begin a new run from its weights with"
+        " --weights-only --out DIR."
+    )

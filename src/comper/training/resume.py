@@ -1,0 +1,308 @@
+"""`comper resume`: continues unfinished runs from their newest whole checkpoints, to the bits of a run never stopped."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.numpy
+import torch
+
+from comper import runfolder
+from comper.errors import ComperError, DamagedFileError, UsageError
+from comper.protocol import AnyConfig
+from comper.training import checkpoints, preflight
+from comper.training.checkpoints import Checkpoint
+from comper.training.conditions import check_conditions
+from comper.training.lock import RunLock
+from comper.training.population import Member, run_population
+from comper.training.recorder import Recorder, check_logs
+from comper.training.states import Arrays, unpack, weights_of
+from comper.training.toml import MAX_BYTES, parse_settings, to_toml, with_settings
+from comper.training.train import choose_device, make_agent, make_stepper, num_workers, preset_config, train_pairs
+
+
+@dataclass
+class UnfinishedRun:
+    """A run that can go on: locked, checked, and with what it goes on from."""
+
+    path: Path
+    lock: RunLock
+    manifest: dict[str, Any]
+    config: AnyConfig
+    found: list[Checkpoint]
+    """Whole checkpoints whose logs are whole too, oldest first; none: the run starts again from its seed."""
+    notes: list[str] = field(default_factory=list)
+    """What was skipped, and why."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.manifest['game']}/seed-{self.manifest['seed']}"
+
+    @property
+    def step(self) -> int:
+        return self.found[-1].step if self.found else 0
+
+    def go_back_to(self, step: int) -> None:
+        """Drop what is newer than a step."""
+        self.found = [checkpoint for checkpoint in self.found if checkpoint.step <= step]
+
+
+@dataclass(frozen=True)
+class StartingPoint:
+    """Weights of another run, and where they are from."""
+
+    weights: Arrays
+    about: dict[str, Any]
+
+
+def resume(
+    folders: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *,
+    device: str = "auto",
+    workers: int | None = None,
+    checkpoint_period_steps: int | None = None,
+    show_progress: bool = True,
+) -> list[Path]:
+    """Continue every unfinished run in the folders and below them; return the run folders.
+
+    >>> resume("runs/comper-single/freeway/seed-0")
+    """
+    paths = _runs_in(folders)
+    with ExitStack() as stack:
+        runs = []
+        for path in paths:
+            run = open_unfinished(path)
+            if run is not None:
+                stack.callback(run.lock.release)
+                runs.append(run)
+        torch_device = choose_device(device)
+        for run in runs:
+            check_conditions(run.manifest, torch_device)
+            if show_progress:
+                _tell(run)
+        if not runs and show_progress:
+            print("nothing to resume: every run here is finished.", file=sys.stderr)
+        for group in _groups(runs, torch_device):
+            _continue(group, torch_device, workers, checkpoint_period_steps, show_progress)
+    return [run.path for run in runs]
+
+
+def open_unfinished(path: Path) -> UnfinishedRun | None:
+    """Lock a run and find what it can go on from; None when it is finished."""
+    lock = RunLock(path)
+    try:
+        notes: list[str] = []
+        found = [checkpoint for place in reversed(checkpoints.paths(path)) if (checkpoint := _usable(path, place, notes))]
+        manifest = _manifest(path, found, notes)
+        if manifest["status"] == runfolder.FINISHED:
+            lock.release()
+            return None
+        return UnfinishedRun(path, lock, manifest, _config(path, manifest), found, notes)
+    except BaseException:
+        lock.release()
+        raise
+
+
+def _runs_in(folders: Any) -> list[Path]:
+    given = [folders] if isinstance(folders, str | os.PathLike) else list(folders)
+    paths = runfolder.find_runs(Path(folder) for folder in given)
+    if not paths:
+        raise UsageError(f"No run in {', '.join(map(str, given))}.")
+    return paths
+
+
+def _usable(run: Path, path: Path, notes: list[str]) -> Checkpoint | None:
+    """A checkpoint that is whole, and whose logs still hold what they held then; its files are checked, not kept."""
+    try:
+        checkpoint = checkpoints.open_checkpoint(path)
+        checkpoint.read()
+        check_logs(run, checkpoint.logs)
+    except ComperError as error:
+        notes.append(f"{path.name} is skipped: {error}")
+        return None
+    return checkpoint
+
+
+def _manifest(path: Path, found: Sequence[Checkpoint], notes: list[str]) -> dict[str, Any]:
+    """The run's manifest, or, where that is damaged, the copy in its newest checkpoint."""
+    try:
+        return _checked_manifest(path, runfolder.read_sealed_manifest(path))
+    except DamagedFileError as error:
+        if not found:
+            raise
+        notes.append(f"{error} It is restored from {found[-1].path.name}.")
+        return _checked_manifest(path, dict(found[-1].about["run"]))
+
+
+def _checked_manifest(path: Path, manifest: dict[str, Any]) -> dict[str, Any]:
+    if manifest.get("format") != runfolder.FORMAT:
+        found = manifest.get("format")
+        raise DamagedFileError(f"{path}: a run of format {found!r}; this version of comper continues {runfolder.FORMAT}.")
+    types = {"agent": str, "game": str, "seed": int, "status": str, "config_sha256": str, "population": list}
+    for key, kind in types.items():
+        if not isinstance(manifest.get(key), kind):
+            raise DamagedFileError(f"{path / runfolder.MANIFEST_FILE}: {key} is {manifest.get(key)!r}.")
+    return manifest
+
+
+def _config(path: Path, manifest: dict[str, Any]) -> AnyConfig:
+    """The configuration, which must be the one the run was started with."""
+    file = path / runfolder.CONFIG_FILE
+    try:
+        content = runfolder.read_regular_file(file, max_bytes=MAX_BYTES)
+        config = with_settings(preset_config(manifest["agent"]), parse_settings(content, where=str(file)), where=str(file))
+    except UsageError as error:
+        raise DamagedFileError(str(error)) from None
+    if runfolder.digest(to_toml(config).encode())["sha256"] != manifest["config_sha256"]:
+        raise DamagedFileError(f"{file}: not the configuration the run was started with. Put it back, or begin a new run.")
+    return config
+
+
+def _tell(run: UnfinishedRun) -> None:
+    for note in run.notes:
+        print(note, file=sys.stderr)
+    place = f"continues from step {run.step:,}" if run.found else "has no checkpoint and starts again, to the same results"
+    print(f"{run.path} {place}", file=sys.stderr)
+
+
+def _groups(runs: Sequence[UnfinishedRun], device: torch.device) -> list[list[UnfinishedRun]]:
+    """Runs that advance together: same agent, configuration and step; on a GPU, a population as it was."""
+    if device.type == "cpu":
+        groups: dict[Any, list[UnfinishedRun]] = {}
+        for run in runs:
+            groups.setdefault((run.manifest["agent"], run.config, run.step), []).append(run)
+        return list(groups.values())
+    populations: dict[Any, list[UnfinishedRun]] = {}
+    for run in runs:
+        populations.setdefault((run.manifest["agent"], run.config, tuple(run.manifest["population"])), []).append(run)
+    for group in populations.values():
+        common = set.intersection(*({0} | {checkpoint.step for checkpoint in run.found} for run in group))
+        for run in group:
+            run.go_back_to(max(common))
+    return list(populations.values())
+
+
+def _members(group: Sequence[UnfinishedRun], device: torch.device) -> list[Member]:
+    """The trials of a group; on a GPU also those that have finished, because the arithmetic depends on their number."""
+    by_name = {run.name: run for run in group}
+    if device.type == "cpu":
+        return [_member(run) for run in group]
+    members = []
+    for name in group[0].manifest["population"]:
+        game, _, seed = str(name).partition("/seed-")
+        run = by_name.get(name)
+        if run is None:
+            _require_finished(group[0], game, int(seed))
+        members.append(_member(run) if run else Member(game, int(seed), None))
+    return members
+
+
+def _require_finished(sibling: UnfinishedRun, game: str, seed: int) -> None:
+    path = sibling.path.parents[1] / game / f"seed-{seed}"
+    if not path.is_dir() or runfolder.read_sealed_manifest(path)["status"] != runfolder.FINISHED:
+        raise UsageError(
+            f"{path} was trained together with {sibling.path} on a GPU, where a trial continues exactly only with the others"
+            " of its population. Resume the folder above all of them."
+        )
+
+
+def _member(run: UnfinishedRun) -> Member:
+    newest = run.found[-1] if run.found else None
+    record = Recorder.reopen(run.path, run.manifest, run.lock, newest.about if newest else {})
+    return Member(
+        run.manifest["game"], run.manifest["seed"], record, files=newest.read() if newest else None, good=list(run.found)
+    )
+
+
+def _continue(
+    group: Sequence[UnfinishedRun],
+    device: torch.device,
+    workers: int | None,
+    checkpoint_period_steps: int | None,
+    show_progress: bool,
+) -> None:
+    config = group[0].config
+    with_checkpoints = checkpoint_period_steps != 0
+    preflight.check(config, trials=len(group), out=group[0].path, with_checkpoints=with_checkpoints)
+    members = _members(group, device)
+    pairs = [(member.game, member.seed) for member in members]
+    with make_stepper(pairs, config, num_workers(workers, len(pairs))) as environments:
+        run_population(
+            members,
+            config,
+            make_agent,
+            environments,
+            device,
+            step=group[0].step,
+            checkpoint_period_steps=checkpoint_period_steps,
+            show_progress=show_progress,
+        )
+
+
+# --weights-only
+
+
+def resume_weights_only(
+    folders: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *,
+    out: Path,
+    device: str = "auto",
+    workers: int | None = None,
+    checkpoint_period_steps: int | None = None,
+    show_progress: bool = True,
+) -> list[Path]:
+    """Begin new runs from the weights of others: memories, optimisers, random streams and budget all start anew."""
+    groups: dict[Any, list[tuple[tuple[str, int], StartingPoint]]] = {}
+    for path in _runs_in(folders):
+        manifest = _checked_manifest(path, runfolder.read_sealed_manifest(path))
+        key = (manifest["agent"], _config(path, manifest))
+        groups.setdefault(key, []).append(((manifest["game"], manifest["seed"]), starting_point(path, manifest)))
+    paths = []
+    for (agent, config), runs in groups.items():
+        paths += train_pairs(
+            [pair for pair, _ in runs],
+            agent,
+            config,
+            out=out,
+            device=device,
+            workers=workers,
+            checkpoint_period_steps=checkpoint_period_steps,
+            show_progress=show_progress,
+            starting_points=[point for _, point in runs],
+        )
+    return paths
+
+
+def starting_point(path: Path, manifest: dict[str, Any]) -> StartingPoint:
+    """The final weights of a finished run, or those of an unfinished one's newest whole checkpoint."""
+    if manifest["status"] == runfolder.FINISHED:
+        expected = manifest.get("files", {}).get(runfolder.WEIGHTS_FILE)
+        if expected is None:
+            raise UsageError(f"{path}: this agent has no weights.")
+        content = runfolder.read_regular_file(path / runfolder.WEIGHTS_FILE, max_bytes=int(expected["bytes"]))
+        if runfolder.digest(content) != expected:
+            raise DamagedFileError(f"{path / runfolder.WEIGHTS_FILE}: not the file its manifest describes.")
+        try:
+            weights = safetensors.numpy.load(content)
+        except (safetensors.SafetensorError, ValueError, KeyError) as error:
+            raise DamagedFileError(f"{path / runfolder.WEIGHTS_FILE}: cannot be read ({error}).") from None
+        return StartingPoint(weights, {"run": str(path), "step": manifest.get("steps"), **expected})
+    skipped: list[str] = []
+    for place in checkpoints.paths(path):
+        try:
+            checkpoint = checkpoints.open_checkpoint(place)
+            files = checkpoint.read()
+        except DamagedFileError as error:
+            skipped.append(str(error))
+            continue
+        state = unpack(files[checkpoints.TENSORS_FILE], files[checkpoints.VALUES_FILE])
+        about = {"run": str(path), "step": checkpoint.step, **checkpoint.about["files"][checkpoints.TENSORS_FILE]}
+        return StartingPoint(weights_of(state["agent"]), about)
+    raise DamagedFileError(f"{path}: no whole checkpoint to take weights from. {' '.join(skipped)}")

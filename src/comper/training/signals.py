@@ -1,0 +1,45 @@
+"""Signals that ask a run to stop: noted when they come, acted on between two steps."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from types import FrameType
+
+NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1")
+"""Ctrl-C, kill, a closed terminal, and what a cluster sends before it takes the machine away."""
+
+INTERRUPTED = 130
+
+
+class StopRequest:
+    """Whether a signal has asked to stop, and which."""
+
+    def __init__(self) -> None:
+        self.name: str | None = None
+
+    def note(self, number: int, _: FrameType | None = None) -> None:
+        """The first signal is noted; a second Ctrl-C ends the process at once, which no file minds."""
+        name = signal.Signals(number).name
+        if self.name is not None and name == "SIGINT":
+            os.write(2, b"\ncomper: left at once; the last checkpoint is whole.\n")
+            os._exit(INTERRUPTED)
+        self.name = self.name or name
+
+
+@contextlib.contextmanager
+def stop_requests() -> Iterator[StopRequest]:
+    """Listen to the signals for a while; only the main thread may, elsewhere nothing is ever requested."""
+    request = StopRequest()
+    if threading.current_thread() is not threading.main_thread():
+        yield request
+        return
+    before = {name: signal.signal(getattr(signal, name), request.note) for name in NAMES if hasattr(signal, name)}
+    try:
+        yield request
+    finally:
+        for name, handler in before.items():
+            signal.signal(getattr(signal, name), handler)
