@@ -107,6 +107,7 @@ class ComperAgent:
             "cnn_loss": self.q_network.loss.read(trial),
             "qlstm_loss": self.qlstm.loss.read(trial),
             "tm_sets": len(tm),
+            "tm_peak_sets": tm.read_peak(),
             "rtm_sets": len(self.rtm[trial]),
             "known_sets": tm.num_sets,
             "similar_hits": tm.similar_hits,
