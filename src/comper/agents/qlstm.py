@@ -76,7 +76,7 @@ class QLSTM:
         for start in [*range(0, num_batches * size, size)] * self._config.qlstm_epochs:
             a, r, *rest = (column[:, start : start + size] for column in columns)
             inputs = (s.frames(start, start + size), self._scaled(a), r, s_next.frames(start, start + size), *rest)
-            has_samples = weight[:, start : start + size].any(1)
+            has_samples = np.asarray(weight[:, start : start + size].any(axis=1))
             active = None if has_samples.all() else self._bank.tensor(has_samples)
             losses, _ = self._learner.fit(qlstm_loss, *inputs, trials=trials, active=active)
             self.loss.add(losses, trials, active)
