@@ -2,8 +2,8 @@
 
     python benchmarks/population_benchmark.py --trials 1 4 16 40 64 --steps 600 --out population.json
 
-Games are the paper's eight in turn. A row compares T trials in lockstep with one trial alone in the same call: `speedup` is how many
-times more steps a second all trials make together. Speeds are medians over the lines of metrics.jsonl after the first two.
+Games are the paper's eight in turn. A row compares T trials in lockstep with one trial alone in the same call: `speedup` says
+how many times more steps a second they make together. Speeds are medians over the lines of metrics.jsonl after the first two.
 """
 
 from __future__ import annotations
