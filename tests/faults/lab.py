@@ -24,7 +24,14 @@ from comper.runfolder import EPISODES_FILE, METRICS_FILE, WEIGHTS_FILE, digest
 from comper.training.resume import resume
 from comper.training.train import train
 
-SMALL = {"screen_size": 36, "frames": 300, "episode_cap_frames": 150, "replay_start_steps": 16, "log_period_steps": 10}
+SMALL = {
+    "screen_size": 36,
+    "frames": 300,
+    "episode_cap_frames": 150,
+    "replay_start_steps": 16,
+    "log_period_steps": 10,
+    "epsilon_decay_frames": 200,
+}
 COMPER = {"target_period_steps": 20, "memory_sets": 500, "sets_per_training": 50, **SMALL}
 DQN = {"target_period_steps": 20, "replay_capacity": 500, **SMALL}
 
@@ -65,6 +72,21 @@ class Scenario:
             resume(self.folder(out), device="cpu", workers=0, checkpoint_period_steps=period, show_progress=False)
         else:
             self.train(out, period)
+
+
+def prepare() -> None:
+    """Import once what every child needs; nothing here computes with torch."""
+    import cv2  # noqa: F401
+
+    import comper.agents.comper
+    import comper.agents.dqn
+    import comper.training.population  # noqa: F401
+    from comper.environments.games import available_games
+    from comper.environments.palette import pooling_table
+
+    available_games()
+    for pooling in ("average", "max"):
+        pooling_table(pooling, 210)
 
 
 def fork(work: Callable[[], object], *, log: Path | None = None) -> int:
