@@ -61,11 +61,11 @@ class ComperAgent:
         c = self.config
         if t < c.replay_start_steps or t % c.train_period_steps:  # l. 11
             return
-        if any(self.rtm[i].is_empty for i in trials) or t % c.target_period_steps == 0:  # l. 12
-            taken = [self.tm[i].take(c.sets_per_training) for i in trials]  # A5: at most 1,000 sets; they leave TM
-            self.qlstm.fit([self._training_set(i, sets) for i, sets in zip(trials, taken, strict=True)], trials)  # l. 13
-            for i, sets in zip(trials, taken, strict=True):
-                self.rtm[i].absorb(sets)  # l. 14
+        due = [i for i in trials if self.rtm[i].is_empty or t % c.target_period_steps == 0]  # l. 12
+        taken = [self.tm[i].take(c.sets_per_training) for i in due]  # A5: at most 1,000 sets; they leave TM
+        self.qlstm.fit([self._training_set(i, sets) for i, sets in zip(due, taken, strict=True)], due)  # l. 13
+        for i, sets in zip(due, taken, strict=True):
+            self.rtm[i].absorb(sets)  # l. 14
         drawn = [self.rtm[i].sample(c.batch_size, self._setups[i].sampling) for i in trials]  # l. 16-17
         batch = TransitionBatch.stack([self.tm[i].gather(sets) for i, sets in zip(trials, drawn, strict=True)])
         q_history = np.stack([self.tm[i].q_history(sets) for i, sets in zip(trials, drawn, strict=True)])

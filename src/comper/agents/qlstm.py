@@ -63,7 +63,8 @@ class QLSTM:
     def fit(self, training_sets: Sequence[TrainingSet], trials: Sequence[int]) -> None:
         """Train Ω on one training set for each trial, in temporal order; a shorter one has its last batches empty (A4)."""
         size = self._config.qlstm_batch_size
-        num_batches = -(-max(len(training_set.following_q) for training_set in training_sets) // size)
+        longest = max((len(training_set.following_q) for training_set in training_sets), default=0)
+        num_batches = -(-longest // size)
         if not num_batches:
             return
         rows, weight = _padded([len(training_set.following_q) for training_set in training_sets], num_batches * size)
