@@ -8,9 +8,15 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: run test setup lint types
+.PHONY: run test setup lint types paper-report
 run: setup
 	@$(BIN)/comper train $(GAME) --agent $(AGENT) --frames $(FRAMES) --seed $(SEED) --out $(OUT)
+	@$(BIN)/comper report $(OUT) --out report
+
+# The report of the 120 trials in results/paper.
+paper-report: setup
+	@mkdir -p build/paper && for archive in results/paper/*.tar.gz; do tar xzf $$archive -C build/paper; done
+	@$(BIN)/comper report build/paper --out report-paper
 
 test: setup lint types
 	@$(BIN)/pytest

@@ -19,6 +19,8 @@ from comper.errors import UsageError
 from comper.memory.frames import FrameStore
 from comper.memory.indexes import NO_MATCH, ExactIndex, FaissIndex, L2Index, SimilarityIndex, TransitionKey, make_index
 
+pytest.importorskip("faiss").omp_set_num_threads(1)  # on a busy machine its threads wait for each other for long
+
 MAKERS: dict[str, Callable[[FrameStore, float], SimilarityIndex]] = {
     "l2": L2Index,
     "faiss": FaissIndex,
@@ -259,6 +261,7 @@ SCENES: dict[str, Callable[[int, np.random.Generator], npt.NDArray[np.uint8]]] =
     "many changed pixels": lambda n, rng: near_duplicates(n, rng, size=400, changes=250),
     "moving sprites": lambda n, rng: moving_sprites(n, rng, size=150),
     "noise": lambda n, rng: noise(n, rng, size=150),
+    "noise in large frames": lambda n, rng: noise(n, rng, size=600),
 }
 
 
@@ -272,7 +275,7 @@ def test_l2_answers_as_brute_force_over_hundreds_of_transitions(scene: str, num_
     ids = np.array([store.intern(frame) for frame in frames])
     pairs = frames[rng.integers(0, 400, (2, 200))].astype(np.int64)
     typical = float(np.median(np.sqrt(np.square(pairs[0] - pairs[1]).sum(axis=1)))) * math.sqrt(2 * num_frames) / 255
-    for fraction in (0.6, 1.0, 1.4, 4.0):
+    for fraction in (0.6, 1.0, 4.0):
         num_matches = compare_with_vectors(store, ids, rng, num_frames=num_frames, threshold=fraction * typical)
         assert num_matches > 0 or fraction < 1
 
@@ -301,19 +304,69 @@ def compare_with_vectors(
     return num_matches
 
 
-def test_l2_drops_dead_rows_without_changing_an_answer() -> None:
-    rng = np.random.default_rng(0)
+@pytest.mark.parametrize("changes", [5, 7000])
+def test_a_representative_at_the_threshold_itself_is_never_discarded(changes: int) -> None:
+    """Frames of full size, nearly equal or all noise: no rounding of any bound may push out what is exactly δ away."""
+    rng = np.random.default_rng(2)
+    frames = near_duplicates(150, rng, size=84 * 84, changes=changes)
+    store = FrameStore(frames.shape[1:])
+    ids = [store.intern(frame) for frame in frames]
+    for t in range(140, 150):
+        sq = np.square(frames[:140].astype(np.int64) - frames[t]).sum(axis=1)
+        for threshold, expected in ((math.sqrt(sq.min()) / 255, int(sq.argmin())), (math.sqrt(sq.min() - 1) / 255, NO_MATCH)):
+            index = L2Index(store, threshold)
+            for set_id in range(140):
+                index.update_index(set_id, key(ids[set_id], s_next=ids[0]))
+            assert index.get_index(key(ids[t], s_next=ids[0])) == expected
+
+
+@pytest.mark.parametrize("threshold", [0.0, 0.012])
+def test_l2_drops_dead_rows_without_changing_an_answer(threshold: float) -> None:
     store = FrameStore((12,))
-    keys = random_keys(store, 3000, rng, levels=3)
-    index, exact = L2Index(store, 0.0), ExactIndex(store)
+    keys = random_keys(store, 2500, np.random.default_rng(0), levels=3)
+    keys = [k._replace(a=0, r=0.0) for k in keys]
+    index, brute = L2Index(store, threshold), BruteForceIndex(store, threshold)
     for t, k in enumerate(keys):
-        assert index.get_index(k) == exact.get_index(k)
-        for each in (index, exact):
-            each.update_index(t, k)
-            if t >= 40:
-                each.forget(t - 40)
+        if t % 10 == 0:
+            assert index.get_index(k) == brute.get_index(k)
+        index.update_index(t, k)
+        brute.update_index(t, k)
+        if t >= 40:
+            index.forget(t - 40)
+            brute.forget(t - 40)
     assert len(index) == 40
     assert index.check_valid() == (True, "valid")
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+@pytest.mark.parametrize("num_sets", [20, 100, 600])
+def test_of_many_equally_near_sets_the_oldest_answers(dtype: npt.DTypeLike, num_sets: int) -> None:
+    store = FrameStore((2,), dtype)
+    a, b, c = (store.intern(np.array(pixels, dtype)) for pixels in ([0, 0], [0, 1], [1, 0]))
+    index = L2Index(store, 5.0)
+    for set_id in reversed(range(num_sets)):
+        index.update_index(set_id, key(b if set_id % 3 else c, s_next=a))  # b and c are equally far from a
+    assert index.get_index(key(a, s_next=a)) == 0
+    index.forget(0)
+    assert index.get_index(key(a, s_next=a)) == 1
+
+
+def test_a_slot_that_got_another_frame_is_not_mistaken_for_the_old_one() -> None:
+    store = store_of(0, 10)
+    index = L2Index(store, 0.0)
+    index.update_index(0, key(0))
+    assert index.get_index(key(1)) == NO_MATCH
+    store.release([1])
+    reused = store.intern(np.full(4, 10, np.uint8))
+    assert reused == 1
+    index.update_index(1, key(reused))
+    store.release([reused])
+    index.forget(1)
+    again = store.intern(np.array([10, 0, 0, 0], np.uint8))
+    assert again == 1
+    index.update_index(2, key(again))
+    assert index.get_index(key(again)) == 2
+    assert index._codes.sq_norms[again] == 100  # |y|² of the frame that is there now
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32, np.bool_, np.uint16])

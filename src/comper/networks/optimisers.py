@@ -102,5 +102,6 @@ def _slices(
             yield (*(state[name] for state in states), gradient * mask), mask.mul
             continue
         tensors = [*(state[name] for state in states), gradient]
-        for pieces in zip(*(torch.split(tensor.view(-1), SLICE) for tensor in tensors), strict=True):
+        size = SLICE if gradient.device.type == "cpu" else max(1, gradient.numel())
+        for pieces in zip(*(torch.split(tensor.view(-1), size) for tensor in tensors), strict=True):
             yield pieces, lambda weight: weight

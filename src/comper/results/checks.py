@@ -34,10 +34,17 @@ def check(summary: Summary) -> list[Finding]:
 
 
 def coinciding_trials(summary: Summary) -> list[Finding]:
-    """Trials of one agent and game with the same score in every episode, or in all but one: they are not independent."""
+    """Trials of one agent and game with the same score in every episode, or in all but one: they are not independent.
+
+    Trials that never score agree without being copies of each other; they are only named.
+    """
     findings = []
     for (agent, game), trials in summary.cells.items():
-        groups = _groups(trials)
+        never_scored = [trial for trial in trials if not trial.scores.any()]
+        if len(never_scored) > 1:
+            text = f"{agent}, {game_title(game)}: seeds {_listed(t.seed for t in never_scored)} never scored a point."
+            findings.append(Finding(NOTE, "coinciding", text))
+        groups = _groups([trial for trial in trials if trial.scores.any()])
         if groups:
             told = "; ".join(f"seeds {_listed(t.seed for t in group)}{_difference(group)}" for group in groups)
             text = (
@@ -64,12 +71,7 @@ def differing_episodes(a: Trial, b: Trial) -> int:
     episodes = max(a.scores.size, b.scores.size)
     if a.scores.size != b.scores.size or episodes < 3:
         return episodes + SINGLE_EPISODE
-    differing = int(np.count_nonzero(a.scores != b.scores))
-    scored = np.count_nonzero(a.scores) or np.count_nonzero(b.scores)
-    # Two agents that never score agree without being copies of each other, unless their episodes also end at the same frames.
-    if not scored and not np.array_equal(a.episode_frames, b.episode_frames):
-        return episodes
-    return differing
+    return int(np.count_nonzero(a.scores != b.scores))
 
 
 def _difference(group: list[Trial]) -> str:

@@ -1,7 +1,8 @@
 """What the l2 index remembers of a frame so as not to read its pixels again.
 
 A frame x is written as its difference y = x - b from a background b: few of its pixels differ from the background of a
-game, so y is short, and distances follow from it exactly: |x - q|² = |y_x|² + |y_q|² - 2 y_x·y_q, in integers.
+game, so y is short, and distances follow from it exactly: |x - q|² = |y_x|² + |y_q|² - 2 y_x·y_q, in integers. Where many
+pixels differ (or pixels are no small integers) distances are read off the pixels, block by block until they exceed a limit.
 For a lower bound it is projected: with directions V, ‖V‖ ≤ 1, the image z = Vᵀy and the rest ρ = √(|y|² - |z|²) satisfy
 |z_x - z_q|² + (ρ_x - ρ_q)² ≤ |x - q|², because I - VVᵀ is positive semi-definite and norms obey the triangle inequality.
 """
@@ -18,9 +19,10 @@ from comper.memory.frames import FrameStore
 
 Floats = npt.NDArray[np.floating[Any]]
 NUM_DIRECTIONS = 64
-NUM_LEADING = 4
-"""Of the directions, those whose coordinates are also kept in float64: the index adds them up over a transition's frames."""
 NUM_SAMPLES = 512
+SHORT = 256
+BLOCK = 512
+NO_PIXELS, NO_VALUES = np.empty(0, np.uint16), np.empty(0, np.int16)
 NUM_ITERATIONS = 4
 
 
@@ -42,11 +44,12 @@ class FrameCodes:
     def _reset(self) -> None:
         capacity, k = len(self.frames.frames), self._directions.shape[1]
         self._serials = np.full(capacity, -2, np.int64)  # of the frame that was encoded; no frame has -2
+        self.is_short = np.zeros(capacity, np.bool_)  # whether y is kept as a list of pixels
         self.sq_norms = np.zeros(capacity)  # |y|²
         self.images = np.zeros((capacity, k + 1), np.float32)  # z and ρ
-        self.leading = np.zeros((capacity, NUM_LEADING))
-        self._pixels: list[npt.NDArray[Any]] = [np.empty(0, np.int64)] * capacity
-        self._values: list[npt.NDArray[Any]] = [np.empty(0)] * capacity
+        self.coordinates = np.zeros((capacity, k))  # z in float64
+        self._pixels: list[npt.NDArray[Any]] = [NO_PIXELS] * capacity
+        self._values: list[npt.NDArray[Any]] = [NO_VALUES] * capacity
 
     # Background and directions.
 
@@ -56,8 +59,12 @@ class FrameCodes:
         ids = ids[np.linspace(0, len(ids) - 1, min(len(ids), NUM_SAMPLES)).astype(np.int64)]
         sample = self.frames.frames[ids].reshape(len(ids), -1)
         self._background = np.partition(sample, len(ids) // 2, axis=0)[len(ids) // 2].astype(self._background.dtype)
-        self._directions = _principal_axes(sample.astype(np.float64), min(NUM_DIRECTIONS, self.num_pixels))
+        self._directions = principal_axes(sample.astype(np.float64), min(NUM_DIRECTIONS, self.num_pixels))
         self._reset()
+
+    @property
+    def num_directions(self) -> int:
+        return self._directions.shape[1]
 
     @property
     def relative_error(self) -> float:
@@ -77,53 +84,82 @@ class FrameCodes:
     def _grow(self) -> None:
         more = len(self.frames.frames) - len(self._serials)
         self._serials = np.concatenate([self._serials, np.full(more, -2, np.int64)])
+        self.is_short = np.concatenate([self.is_short, np.zeros(more, np.bool_)])
         self.sq_norms = np.concatenate([self.sq_norms, np.zeros(more)])
         self.images = np.concatenate([self.images, np.zeros((more, self.images.shape[1]), np.float32)])
-        self.leading = np.concatenate([self.leading, np.zeros((more, NUM_LEADING))])
-        self._pixels += [np.empty(0, np.int64)] * more
-        self._values += [np.empty(0)] * more
+        self.coordinates = np.concatenate([self.coordinates, np.zeros((more, self.coordinates.shape[1]))])
+        self._pixels += [NO_PIXELS] * more
+        self._values += [NO_VALUES] * more
 
     def _encode(self, i: int) -> None:
         frame = self.frames.frames[i].reshape(-1)
         pixels = np.flatnonzero(frame != self._background)
         y = frame[pixels].astype(np.float64) - self._background[pixels]
-        z = y @ self._directions[pixels]
+        if len(pixels) < self.num_pixels // 2:
+            z = y @ self._directions[pixels]
+        else:
+            z = (frame.astype(np.float64) - self._background) @ self._directions
         sq_norm = float(y @ y)
         self._serials[i] = self.frames.serials[i]
-        self._pixels[i] = pixels.astype(np.uint16 if self.num_pixels <= 2**16 else np.int64)
-        self._values[i] = y.astype(np.int16) if self.is_integral else y
+        self.is_short[i] = self.is_integral and len(pixels) <= max(SHORT, self.num_pixels // 8)
+        self._pixels[i] = pixels.astype(np.uint16 if self.num_pixels <= 2**16 else np.int64) if self.is_short[i] else NO_PIXELS
+        self._values[i] = y.astype(np.int16) if self.is_short[i] else NO_VALUES
         self.sq_norms[i] = sq_norm
         self.images[i, :-1] = z
-        self.leading[i, : len(z)] = z[:NUM_LEADING]
+        self.coordinates[i] = z
         self.images[i, -1] = math.sqrt(max(0.0, sq_norm - float(z @ z)))
 
     def difference(self, i: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """The pixels in which frame i differs from the background, and by how much."""
+        """The pixels in which frame i differs from the background, and by how much, if it is short."""
         return self._pixels[i], self._values[i]
 
-    def sq_distances(self, ids: npt.NDArray[np.int64], query: int) -> npt.NDArray[np.float64]:
-        """|x - q|² of each frame to the query frame: exact for integers, to the rounding of float64 otherwise."""
-        if not self.is_integral:
-            delta = self.frames.frames[ids].reshape(len(ids), -1).astype(np.float64) - self.frames.frames[query].reshape(-1)
-            return np.asarray(np.einsum("ij,ij->i", delta, delta))
-        y_q = np.zeros(self.num_pixels, np.int32)
-        y_q[self._pixels[query]] = self._values[query]
-        frames = ids.tolist()
-        values = [self._values[i] for i in frames]
-        products = y_q[np.concatenate([self._pixels[i] for i in frames])] * np.concatenate(values)
+    def dense(self, ids: tuple[int, ...]) -> npt.NDArray[np.int32]:
+        """y of a whole transition, frame after frame."""
+        y = np.zeros((len(ids), self.num_pixels), np.int32)
+        for row, i in zip(y, ids, strict=True):
+            row[self._pixels[i]] = self._values[i]
+        return y.reshape(-1)
+
+    def dots(self, ids: npt.NDArray[np.int64], y: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
+        """y_x·y for transitions x, given by the ids of their frames (one transition a row), all short, and a dense y."""
+        frames = ids.ravel().tolist()
+        lengths = np.array([len(self._pixels[i]) for i in frames])
+        starts = np.tile(np.arange(ids.shape[1]) * self.num_pixels, len(ids))
+        products = y[np.concatenate([self._pixels[i] for i in frames]) + np.repeat(starts, lengths)]
+        products *= np.concatenate([self._values[i] for i in frames])
         sums = np.zeros(len(products) + 1, np.int64)
         np.cumsum(products, out=sums[1:])
-        ends = np.cumsum([len(v) for v in values])
-        dots = np.diff(sums[ends], prepend=0)
-        return np.asarray(self.sq_norms[ids] + self.sq_norms[query] - 2.0 * dots)
+        ends = np.cumsum(lengths.reshape(ids.shape).sum(axis=1))
+        dots = sums[ends]
+        dots[1:] -= sums[ends[:-1]]
+        return np.asarray(dots)
+
+    def sq_distances_within(
+        self, ids: npt.NDArray[np.int64], query: tuple[int, ...], limits: npt.NDArray[np.float64]
+    ) -> npt.NDArray[np.float64]:
+        """|x - q|² from the pixels, for transitions x, or infinity where it exceeds the transition's limit."""
+        frames = self.frames.frames.reshape(len(self.frames.frames), -1)
+        dtype = np.int32 if self.is_integral else np.float64
+        total, left = np.zeros(len(ids)), np.arange(len(ids))
+        for column, q in zip(ids.T, query, strict=True):
+            for start in range(0, self.num_pixels, BLOCK):
+                block = slice(start, start + BLOCK)
+                delta: npt.NDArray[Any] = frames[column[left], block].astype(dtype)
+                delta -= frames[q, block]
+                total[left] += np.einsum("ij,ij->i", delta, delta)  # 512 squares of 255 are less than 2³¹
+                left = left[total[left] <= limits[left]]
+        is_far = np.ones(len(ids), np.bool_)
+        is_far[left] = False
+        total[is_far] = np.inf
+        return total
 
     @property
     def nbytes(self) -> int:
         lists = sum(p.nbytes + v.nbytes for p, v in zip(self._pixels, self._values, strict=True))
-        return lists + self.images.nbytes + self.sq_norms.nbytes + self.leading.nbytes + self._directions.nbytes
+        return lists + self.images.nbytes + self.sq_norms.nbytes + self.coordinates.nbytes + self._directions.nbytes
 
 
-def _principal_axes(sample: npt.NDArray[np.float64], k: int) -> npt.NDArray[np.float64]:
+def principal_axes(sample: npt.NDArray[np.float64], k: int) -> npt.NDArray[np.float64]:
     """At most k directions (columns) along which the rows vary most, about, with ‖V‖ ≤ 1 in spite of rounding.
 
     Subspace iteration: matrix products and eigenvalues of k by k matrices only. Any directions are right, good ones are fast.
@@ -134,6 +170,8 @@ def _principal_axes(sample: npt.NDArray[np.float64], k: int) -> npt.NDArray[np.f
     for _ in range(NUM_ITERATIONS):
         weights = _orthonormal(gram @ weights)
     v = _orthonormal(_orthonormal(centred.T @ weights))
+    along = centred @ v
+    v = v @ np.linalg.eigh(along.T @ along)[1][:, ::-1]  # the same space, its longest axis first
     # ‖V‖² = ‖VᵀV‖₂ ≤ ‖VᵀV‖_∞, the largest row sum; the second term is more than the rounding error of the sums.
     sq_norm_bound = np.abs(v.T @ v).sum(axis=1).max(initial=1.0) + v.size * 2.0**-52
     return np.ascontiguousarray(v / (math.sqrt(sq_norm_bound) * (1 + 2.0**-50)))
@@ -151,6 +189,6 @@ def _error(d: int, k: int) -> float:
 
     A float64 dot product of d terms is off by at most d·2⁻⁵²·|v||y| (with room for y's own rounding), so |Δz| ≤ √k·d·2⁻⁵²·|y|
     and the error of ρ² = |y|² - |z|² is at most e = 4·(√k + 1)·d·2⁻⁵²·|y|²; then |Δρ| ≤ √e. Storing z and ρ as float32 adds
-    2⁻²⁴·|y|. Both are rounded up.
+    2⁻²⁴·|y|. All is rounded up, and d so far that it allows for another projection, of the z of a transition's frames.
     """
-    return math.sqrt(4 * (math.sqrt(k) + 1) * (d + 8) * 2.0**-52) + 2.0**-22
+    return math.sqrt(4 * (math.sqrt(k) + 1) * (d + 4096) * 2.0**-52) + 2.0**-22

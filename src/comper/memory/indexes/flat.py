@@ -33,7 +33,7 @@ class FaissIndex:
             raise ValueError(f"threshold = {threshold}: must be 0 or more.")
         self._faiss = _import_faiss()
         self._frames = frames
-        self.sq_distance_threshold = float(threshold) ** 2  # faiss METRIC_L2 is the squared distance
+        self.threshold = float(threshold)
         self._representatives = Representatives(frames)
         self._index: Any = None
 
@@ -49,7 +49,8 @@ class FaissIndex:
         vector = self._vector(key)
         sq_distances, _ = self._index.search(vector, 1)
         sq_distance = float(sq_distances[0, 0])
-        if sq_distance > self.sq_distance_threshold:
+        # faiss METRIC_L2 is squared. The root, not δ², is compared: √18 squared is less than 18 in floats, and δ is inclusive.
+        if math.sqrt(sq_distance) > self.threshold:
             return NO_MATCH
         return self._oldest_within(vector, sq_distance)
 
