@@ -8,7 +8,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: run test setup lint types paper-report
+.PHONY: run test setup lint types paper-report torture
 run: setup
 	@$(BIN)/comper train $(GAME) --agent $(AGENT) --frames $(FRAMES) --seed $(SEED) --out $(OUT)
 	@$(BIN)/comper report $(OUT) --out report
@@ -20,6 +20,10 @@ paper-report: setup
 
 test: setup lint types
 	@$(BIN)/pytest
+
+# Every fault a run must survive, at full size (hours); the same at a smaller size is part of `make test`.
+torture: setup
+	@OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m tests.faults.torture
 
 lint: setup
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
