@@ -77,6 +77,9 @@ class ProtocolConfig:
         ("single", "stacked", "rolling"),
     )
     screen_size: int = setting(84, "Table 9, A18", "height and width of an observation after the area resize, pixels")
+    frame_compression: str = setting(
+        "none", "D4", "how frames are kept in memory; zlib: a tenth of the bytes, the same results", ("none", "zlib")
+    )
     log_period_steps: int = setting(100, "Section 5.1", "agent steps between two lines of metrics.jsonl")
 
     @property

@@ -177,9 +177,11 @@ def test_a_store_read_back_goes_on_with_the_same_ids(moves: list[tuple[bool, int
 class StoreMachine(RuleBasedStateMachine):
     """The store against a list of the references that are owned."""
 
+    store_class: type[FrameStore] = CollidingStore
+
     def __init__(self) -> None:
         super().__init__()
-        self.store: FrameStore = CollidingStore((2,), initial_capacity=1)
+        self.store = self.store_class((2,), initial_capacity=1)
         self.owned: list[tuple[int, bytes]] = []
 
     @rule(pixels=st.binary(min_size=2, max_size=2).map(lambda b: bytes(x % 5 for x in b)))
@@ -199,7 +201,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule()
     def read_back(self) -> None:
-        state, self.store = self.store.state_dict(), CollidingStore((2,), initial_capacity=3)
+        state, self.store = self.store.state_dict(), self.store_class((2,), initial_capacity=3)
         self.store.load_state_dict(state)
 
     @invariant()
@@ -207,7 +209,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert self.store.check_valid() == (True, "valid")
         assert len(self.store) == len({pixels for _, pixels in self.owned})
         for i, pixels in self.owned:
-            assert self.store.frames[i].tobytes() == pixels
+            assert self.store.gather([i]).tobytes() == pixels
             assert self.store.references(i) == sum(i == j for j, _ in self.owned)
 
 

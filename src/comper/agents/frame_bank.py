@@ -37,7 +37,7 @@ class FrameBank:
     def locate(self, ids: NDArray[np.int64], trials: Sequence[int]) -> Places:
         """Where the frames of ids (n, B, ...) are, for gathering them batch by batch. Valid until a frame is taken in."""
         if self.device.type == "cpu":
-            return HostPlaces([self._stores[trial].frames for trial in trials], ids)
+            return HostPlaces([self._stores[trial] for trial in trials], ids)
         self._bring_up_to_date()
         trial_column = np.asarray(trials).reshape(-1, *[1] * (ids.ndim - 1))
         return DevicePlaces(self._copy.flatten(0, 1), self.tensor(trial_column * self._copy.shape[1] + ids))
@@ -47,9 +47,9 @@ class FrameBank:
         new = [(trial, store.journal) for trial, store in enumerate(self._stores) if store.journal]
         if not new:
             return
-        self._grow(max(len(store.frames) for store in self._stores))
+        self._grow(max(store.capacity for store in self._stores))
         slots = np.concatenate([trial * self._copy.shape[1] + np.array(journal) for trial, journal in new])
-        frames = np.concatenate([self._stores[trial].frames[journal] for trial, journal in new])
+        frames = np.concatenate([self._stores[trial].gather(journal) for trial, journal in new])
         self._copy.flatten(0, 1)[self.tensor(slots)] = self.tensor(frames)
         for _, journal in new:
             journal.clear()
@@ -71,17 +71,17 @@ class Places(Protocol):
 
 @dataclass(frozen=True)
 class HostPlaces:
-    """Frames in main memory, an array for each row of ids."""
+    """Frames in main memory, a store for each row of ids."""
 
-    stores: Sequence[NDArray[Any]]
+    stores: Sequence[FrameStore]
     ids: NDArray[np.int64]
 
     def frames(self, start: int = 0, stop: int | None = None) -> Tensor:
         """The frames of columns start to stop of the ids."""
         ids = self.ids[:, start:stop]
-        frames = np.empty((*ids.shape, *self.stores[0].shape[1:]), self.stores[0].dtype)
+        frames = np.empty((*ids.shape, *self.stores[0].shape), self.stores[0].dtype)
         for store, row, out in zip(self.stores, ids, frames, strict=True):
-            np.take(store, row, axis=0, out=out, mode="clip")  # unbuffered, so faster
+            store.gather(row, out)
         return torch.from_numpy(frames)
 
 

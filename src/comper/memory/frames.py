@@ -37,7 +37,7 @@ class FrameStore:
         self._clear(initial_capacity)
 
     def _clear(self, capacity: int) -> None:
-        self._frames = np.empty((capacity, *self.shape), self.dtype)  # pages not yet written cost nothing
+        self._allocate(capacity)
         self._counts = [0] * capacity
         self._serials = np.full(capacity, -1, np.int64)
         self._ids_by_hash: dict[int, tuple[int, ...]] = {}
@@ -56,11 +56,11 @@ class FrameStore:
         key = self._hash(content)
         ids = self._ids_by_hash.get(key, ())
         for i in ids:
-            if self._frames[i].tobytes() == content:
+            if self._content(i) == content:
                 self._counts[i] += 1
                 return i
         i = self._take_slot()
-        self._frames[i] = frame
+        self._write(i, frame)
         self._counts[i] = 1
         self._ids_by_hash[key] = (*ids, i)
         return i
@@ -97,7 +97,7 @@ class FrameStore:
         i = heapq.heappop(self._free) if self._free else self._end
         if i == self._end:
             self._end += 1
-            if self._end > len(self._frames):
+            if self._end > self.capacity:
                 self._grow()
         self._serials[i] = self._next_serial
         self._next_serial += 1
@@ -106,28 +106,65 @@ class FrameStore:
         return i
 
     def _grow(self) -> None:
-        old, old_serials = self._frames, self._serials
-        n = len(old)
-        self._frames = np.empty((2 * n, *self.shape), self.dtype)
+        n = self.capacity
+        self._enlarge(2 * n)
         self._counts += [0] * n
-        self._serials = np.full(2 * n, -1, np.int64)
-        self._frames[:n], self._serials[:n] = old, old_serials
+        self._serials = np.concatenate([self._serials, np.full(n, -1, np.int64)])
 
     def _forget(self, i: int) -> None:
-        key = self._hash(self._frames[i].tobytes())
+        key = self._hash(self._content(i))
         others = tuple(j for j in self._ids_by_hash[key] if j != i)
         if others:
             self._ids_by_hash[key] = others
         else:
             del self._ids_by_hash[key]
+        self._erase(i)
         self._serials[i] = -1
         heapq.heappush(self._free, i)
+
+    # How the pixels are kept: all that `CompressedFrameStore` does otherwise.
+
+    def _allocate(self, capacity: int) -> None:
+        self._frames = np.empty((capacity, *self.shape), self.dtype)  # pages not yet written cost nothing
+
+    def _enlarge(self, capacity: int) -> None:
+        old = self._frames
+        self._allocate(capacity)
+        self._frames[: len(old)] = old
+
+    def _write(self, i: int, frame: npt.NDArray[Any]) -> None:
+        self._frames[i] = frame
+
+    def _erase(self, i: int) -> None:
+        """Nothing: the next frame in this slot takes the place of the pixels."""
+
+    def _content(self, i: int) -> bytes:
+        content: bytes = self._frames[i].tobytes()
+        return content
+
+    @property
+    def capacity(self) -> int:
+        """Slots there are now; the store grows when they are used up."""
+        return len(self._frames)
+
+    def gather(self, ids: Ids, out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
+        """The pixels of these frames, in the order and shape of the ids; into `out` where it is given."""
+        return np.take(self._frames, ids, axis=0, out=out, mode="clip")  # clip: unbuffered, so faster
+
+    def located(self, ids: npt.NDArray[np.int64]) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+        """An array (.., *shape) and the rows in which these frames stand: the store's own, so that nothing is copied."""
+        return self._frames, ids
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the frames held."""
+        return len(self) * int(np.prod(self.shape)) * self.dtype.itemsize
 
     # Frames as data.
 
     @property
     def frames(self) -> npt.NDArray[Any]:
-        """The backing array (capacity, *shape): `store.frames[ids]` gathers. Growing replaces it, so do not keep it."""
+        """The backing array (capacity, *shape). Growing replaces it, so do not keep it. `gather` works with every store."""
         return self._frames
 
     @property
@@ -137,11 +174,6 @@ class FrameStore:
 
     def __len__(self) -> int:
         return self._end - len(self._free)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the frames held."""
-        return len(self) * int(np.prod(self.shape)) * self.dtype.itemsize
 
     def references(self, frame_id: int) -> int:
         """How many references there are to this frame; 0 when the slot is free."""
@@ -156,7 +188,7 @@ class FrameStore:
     def state_dict(self) -> dict[str, Any]:
         """The frames held, their ids and reference counts. The free slots follow from the ids."""
         ids, counts = self.held()
-        return {"ids": ids, "counts": counts, "frames": self._frames[ids]}
+        return {"ids": ids, "counts": counts, "frames": self.gather(ids)}
 
     def held(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """The ids held and how many references there are to each."""
@@ -169,12 +201,13 @@ class FrameStore:
         ids, counts, frames = (np.asarray(state[name]) for name in ("ids", "counts", "frames"))
         if frames.shape != (len(ids), *self.shape) or frames.dtype != self.dtype:
             raise ValueError(f"state of frames {frames.dtype}{frames.shape[1:]}: the store holds {self.dtype}{self.shape}.")
-        capacity, end = len(self._frames), int(ids.max(initial=-1)) + 1
+        capacity, end = self.capacity, int(ids.max(initial=-1)) + 1
         while capacity < end:
             capacity *= 2
         self._clear(capacity)
         self._end = end
-        self._frames[ids] = frames
+        for i, frame in zip(ids.tolist(), frames, strict=True):
+            self._write(i, frame)
         for i, count in zip(ids.tolist(), counts.tolist(), strict=True):
             self._counts[i] = count
         self._serials[ids] = self._next_serial + np.arange(len(ids))
@@ -183,14 +216,14 @@ class FrameStore:
         if self.journal is not None:
             self.journal[:] = ids.tolist()
         for i in ids.tolist():
-            key = self._hash(self._frames[i].tobytes())
+            key = self._hash(self._content(i))
             self._ids_by_hash[key] = (*self._ids_by_hash.get(key, ()), i)
 
     def check_valid(self) -> tuple[bool, str]:
         """Whether the invariants hold, and the first that does not."""
         held = [i for i, count in enumerate(self._counts) if count]
         listed = sorted(i for ids in self._ids_by_hash.values() for i in ids)
-        contents = {self._frames[i].tobytes() for i in held}
+        contents = {self._content(i) for i in held}
         serials = self._serials[held]
         claims = {
             "no negative reference count": min(self._counts) >= 0,
@@ -198,7 +231,7 @@ class FrameStore:
             "every slot below the end is held or free": sorted([*held, *self._free]) == list(range(self._end)),
             "no content is stored twice": len(contents) == len(held),
             "every frame is listed under its hash": all(
-                self._hash(self._frames[i].tobytes()) == key for key, ids in self._ids_by_hash.items() for i in ids
+                self._hash(self._content(i)) == key for key, ids in self._ids_by_hash.items() for i in ids
             ),
             "serials of held frames differ": len(np.unique(serials)) == len(held) and bool((serials >= 0).all()),
         }

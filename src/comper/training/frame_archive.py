@@ -36,7 +36,7 @@ class FrameArchive:
         new = np.flatnonzero(self._store.serials >= self._next_serial)
         if len(new):
             self._slots.append(new)
-            self._parts.append(zlib.compress(self._store.frames[new].tobytes(), LEVEL))
+            self._parts.append(zlib.compress(self._store.gather(new).tobytes(), LEVEL))
             self._next_serial = int(self._store.serials.max()) + 1
 
     @property
@@ -87,7 +87,7 @@ class FrameArchive:
 
     def _largest_store(self, num_frames: int) -> int:
         """A store gives the lowest free slot and memories do not shrink: far higher ids are a wrong file's, not a store's."""
-        return max(len(self._store.frames), 16 * num_frames)
+        return max(self._store.capacity, 16 * num_frames)
 
     def _decompressed(self, part: bytes, num_frames: int) -> NDArray[Any]:
         num_bytes = num_frames * int(np.prod(self._store.shape)) * self._store.dtype.itemsize

@@ -11,7 +11,7 @@ import torch
 
 from comper.agents.interface import Agent, TrialSetup
 from comper.environments.stepper import Stepper
-from comper.memory.frames import FrameStore
+from comper.memory.compressed import make_frame_store
 from comper.protocol import AnyConfig
 from comper.training.checkpoints import Checkpoint
 from comper.training.frame_archive import FrameArchive
@@ -82,7 +82,9 @@ def run_population(
 def _setup(seed: int, config: AnyConfig, environments: Stepper) -> TrialSetup:
     signature = environments.signature
     capacity = min(MAX_RESERVED_FRAMES, max_frames(config))
-    frames = FrameStore(signature.frame_shape, signature.frame_dtype, initial_capacity=capacity)
+    frames = make_frame_store(
+        config.frame_compression, signature.frame_shape, signature.frame_dtype, initial_capacity=capacity
+    )
     weights, exploration, sampling, _ = streams(seed)
     return TrialSetup(frames, weights=weights, exploration=exploration, sampling=sampling)
 

@@ -47,7 +47,8 @@ def needs_of(config: AnyConfig, *, trials: int, with_checkpoints: bool = True) -
     checkpoint = int(frames * COMPRESSED_FRACTION) + tables + networks
     # While one is written, its bytes exist twice more: packed, and as copies of the tensors.
     saving = int(frames * COMPRESSED_FRACTION) + 2 * checkpoint if with_checkpoints else 0
-    memory = PROCESS_BYTES + trials * (frames + tables + networks + working + EMULATOR_BYTES + saving)
+    held = int(frames * COMPRESSED_FRACTION) if config.frame_compression == "zlib" else frames
+    memory = PROCESS_BYTES + trials * (held + tables + networks + working + EMULATOR_BYTES + saving)
     logs = LOG_BYTES_PER_STEP * config.frames + _weight_bytes(config)
     kept = NUM_LATEST + 3 if with_checkpoints else 0  # the latest, two thirds, and the one being written
     return Needs(memory, trials * (kept * checkpoint + logs), trials * checkpoint if with_checkpoints else 0)

@@ -37,12 +37,12 @@ class FrameCodes:
         self.num_pixels = math.prod(frames.shape)
         self.is_integral = frames.dtype in (np.dtype(np.uint8), np.dtype(np.int8), np.dtype(np.bool_))
         self.scale = 255.0 if frames.dtype == np.uint8 else 1.0
-        self._background = np.zeros(self.num_pixels, np.int16 if self.is_integral else np.float64)
+        self._background: npt.NDArray[Any] = np.zeros(self.num_pixels, np.int16 if self.is_integral else np.float64)
         self._directions = np.zeros((self.num_pixels, 0))
         self._reset()
 
     def _reset(self) -> None:
-        capacity, k = len(self.frames.frames), self._directions.shape[1]
+        capacity, k = self.frames.capacity, self._directions.shape[1]
         self._serials = np.full(capacity, -2, np.int64)  # of the frame that was encoded; no frame has -2
         self.is_short = np.zeros(capacity, np.bool_)  # whether y is kept as a list of pixels
         self.sq_norms = np.zeros(capacity)  # |y|²
@@ -57,7 +57,7 @@ class FrameCodes:
         """Take background (the median) and directions (the principal axes) from these frames, or a sample of them."""
         ids = np.unique(ids)
         ids = ids[np.linspace(0, len(ids) - 1, min(len(ids), NUM_SAMPLES)).astype(np.int64)]
-        sample = self.frames.frames[ids].reshape(len(ids), -1)
+        sample = self.frames.gather(ids).reshape(len(ids), -1)
         self._background = np.partition(sample, len(ids) // 2, axis=0)[len(ids) // 2].astype(self._background.dtype)
         self._directions = principal_axes(sample.astype(np.float64), min(NUM_DIRECTIONS, self.num_pixels))
         self._reset()
@@ -75,14 +75,14 @@ class FrameCodes:
 
     def ensure(self, ids: tuple[int, ...]) -> None:
         """Encode those of the frames that are not encoded yet."""
-        if len(self.frames.frames) > len(self._serials):
+        if self.frames.capacity > len(self._serials):
             self._grow()
         for i in ids:
             if self._serials[i] != self.frames.serials[i]:
                 self._encode(i)
 
     def _grow(self) -> None:
-        more = len(self.frames.frames) - len(self._serials)
+        more = self.frames.capacity - len(self._serials)
         self._serials = np.concatenate([self._serials, np.full(more, -2, np.int64)])
         self.is_short = np.concatenate([self.is_short, np.zeros(more, np.bool_)])
         self.sq_norms = np.concatenate([self.sq_norms, np.zeros(more)])
@@ -92,7 +92,7 @@ class FrameCodes:
         self._values += [NO_VALUES] * more
 
     def _encode(self, i: int) -> None:
-        frame = self.frames.frames[i].reshape(-1)
+        frame: npt.NDArray[Any] = self.frames.gather([i]).reshape(-1)
         pixels = np.flatnonzero(frame != self._background)
         y = frame[pixels].astype(np.float64) - self._background[pixels]
         if len(pixels) < self.num_pixels // 2:
@@ -138,14 +138,15 @@ class FrameCodes:
         self, ids: npt.NDArray[np.int64], query: tuple[int, ...], limits: npt.NDArray[np.float64]
     ) -> npt.NDArray[np.float64]:
         """|x - q|² from the pixels, for transitions x, or infinity where it exceeds the transition's limit."""
-        frames = self.frames.frames.reshape(len(self.frames.frames), -1)
         dtype = np.int32 if self.is_integral else np.float64
         total, left = np.zeros(len(ids)), np.arange(len(ids))
         for column, q in zip(ids.T, query, strict=True):
+            frames, rows = self.frames.located(np.append(column, q))
+            frames = frames.reshape(len(frames), -1)
             for start in range(0, self.num_pixels, BLOCK):
                 block = slice(start, start + BLOCK)
-                delta: npt.NDArray[Any] = frames[column[left], block].astype(dtype)
-                delta -= frames[q, block]
+                delta: npt.NDArray[Any] = frames[rows[left], block].astype(dtype)
+                delta -= frames[rows[-1], block]
                 total[left] += np.einsum("ij,ij->i", delta, delta)  # 512 squares of 255 are less than 2³¹
                 left = left[total[left] <= limits[left]]
         is_far = np.ones(len(ids), np.bool_)

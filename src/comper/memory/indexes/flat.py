@@ -39,8 +39,7 @@ class FaissIndex:
 
     def _vector(self, key: TransitionKey) -> npt.NDArray[np.float32]:
         scale = np.float32(255 if self._frames.dtype == np.uint8 else 1)
-        frames = self._frames.frames
-        s, s_next = (frames[list(ids)].reshape(-1).astype(np.float32) / scale for ids in (key.s, key.s_next))
+        s, s_next = (self._frames.gather(ids).reshape(-1).astype(np.float32) / scale for ids in (key.s, key.s_next))
         return np.concatenate([s, np.array([key.a, key.r], np.float32), s_next])[None]
 
     def get_index(self, key: TransitionKey) -> int:

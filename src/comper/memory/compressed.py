@@ -1,0 +1,116 @@
+"""Frames kept compressed (D4): several times as many transitions in the same memory, for a few microseconds a frame.
+
+Deflate finds little to repeat within one small frame, but nearly all of a frame in others of its game. Each frame is
+therefore compressed against a dictionary: four earlier frames, which may lie far back, because rooms and levels return. The
+first frames have no dictionary; a new one is taken whenever twice as many frames have been seen, so there are few of them.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from comper.memory.frames import FrameStore, Ids
+
+FIRST_DICTIONARY_FRAMES = 64
+"""Frames seen when the first dictionary is made."""
+LAST_DICTIONARY_FRAMES = 1 << 16
+"""Frames seen when the last one is made: 11 in all."""
+DICTIONARY_BYTES = 1 << 15
+"""What deflate can look back: four frames of 84 x 84."""
+LEVEL = 6
+STRATEGY = zlib.Z_FIXED
+"""Deflate's fixed code: reading a code of its own for each frame would take longer than reading the frame."""
+RAW_DEFLATE = -zlib.MAX_WBITS
+
+
+class CompressedFrameStore(FrameStore):
+    """A frame store that keeps its frames compressed and gives the same pixels, ids and states."""
+
+    def _allocate(self, capacity: int) -> None:
+        self._parts = [b""] * capacity
+        self._dictionary_of = bytearray(capacity)
+        self._dictionaries = [b""]
+        # As many frames as fit into a dictionary, evenly from the second half of what was seen when it is made.
+        frame_bytes = math.prod(self.shape) * self.dtype.itemsize
+        self._samples: deque[bytes] = deque(maxlen=max(1, DICTIONARY_BYTES // max(1, frame_bytes)))
+        self._num_written = 0
+        self._num_bytes = 0
+        self._next_dictionary = FIRST_DICTIONARY_FRAMES
+
+    def _enlarge(self, capacity: int) -> None:
+        more = capacity - len(self._parts)
+        self._parts += [b""] * more
+        self._dictionary_of += bytearray(more)
+
+    def _write(self, i: int, frame: npt.NDArray[Any]) -> None:
+        content = frame.tobytes()
+        compressor = zlib.compressobj(LEVEL, zlib.DEFLATED, RAW_DEFLATE, 9, STRATEGY, self._dictionaries[-1])
+        self._parts[i] = compressor.compress(content) + compressor.flush()
+        self._num_bytes += len(self._parts[i])
+        self._dictionary_of[i] = len(self._dictionaries) - 1
+        self._learn_from(content)
+
+    def _learn_from(self, content: bytes) -> None:
+        """Sample some of the frames, and make the next dictionary when it is time."""
+        if self._num_written == LAST_DICTIONARY_FRAMES:
+            return
+        self._num_written += 1
+        period = max(1, self._next_dictionary // (2 * (self._samples.maxlen or 1)))
+        if self._num_written % period == 0:
+            self._samples.append(content)
+        if self._num_written == self._next_dictionary:
+            self._dictionaries.append(b"".join(self._samples)[-DICTIONARY_BYTES:])
+            self._next_dictionary *= 2
+
+    def _erase(self, i: int) -> None:
+        self._num_bytes -= len(self._parts[i])
+        self._parts[i] = b""
+
+    def _content(self, i: int) -> bytes:
+        dictionary = self._dictionaries[self._dictionary_of[i]]
+        return zlib.decompressobj(RAW_DEFLATE, dictionary).decompress(self._parts[i])
+
+    @property
+    def capacity(self) -> int:
+        """Slots there are now; the store grows when they are used up."""
+        return len(self._parts)
+
+    def gather(self, ids: Ids, out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
+        """The pixels of these frames, in the order and shape of the ids; into `out` where it is given."""
+        array = np.asarray(ids)
+        wanted = array.ravel().tolist()
+        contents = {i: self._content(i) for i in dict.fromkeys(wanted)}  # states share frames: each is read once
+        joined = np.frombuffer(b"".join([contents[i] for i in wanted]), self.dtype).reshape(*array.shape, *self.shape)
+        if out is None:
+            return joined.copy()  # what comes from bytes cannot be written to
+        out[...] = joined
+        return out
+
+    def located(self, ids: npt.NDArray[np.int64]) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+        """An array (.., *shape) and the rows in which these frames stand."""
+        return self.gather(ids), np.arange(len(ids))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the frames held, compressed, and of the dictionaries."""
+        return self._num_bytes + sum(map(len, self._dictionaries))
+
+    @property
+    def frames(self) -> npt.NDArray[Any]:
+        """Not there: no array holds the frames."""
+        raise TypeError("The frames of this store are compressed; gather them.")
+
+
+def make_frame_store(
+    compression: str, shape: Sequence[int], dtype: npt.DTypeLike = np.uint8, *, initial_capacity: int = 1024
+) -> FrameStore:
+    """The frame store that a setting of `frame_compression` names (D4)."""
+    kind = CompressedFrameStore if compression == "zlib" else FrameStore
+    return kind(shape, dtype, initial_capacity=initial_capacity)
