@@ -459,7 +459,8 @@ def fuzz(row: Row, count: int, rng: random.Random) -> None:
     with laboratory() as out:
         _, base, _ = _bases(out, SHORT[:1])[0]
         folder = lab.copy_run(base, out / "copy")
-        code = lab.run(lambda: _fuzz_in_child(count, rng, folder, out / "result.json"), log=out / "log")
+        child = lab.fork(lambda: _fuzz_in_child(count, rng, folder, out / "result.json"), log=out / "log")
+        code = lab.wait(child, timeout=60 + count / 20)
         if code != 0:
             row.expect(False, f"{code}: {(out / 'log').read_text()[-1000:]}")
             return
