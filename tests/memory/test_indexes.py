@@ -18,6 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from comper.errors import UsageError
 from comper.memory.frames import FrameStore
 from comper.memory.indexes import NO_MATCH, ExactIndex, FaissIndex, L2Index, SimilarityIndex, TransitionKey, make_index
+from comper.memory.indexes.postings import MAX_PIXELS, Postings
 
 pytest.importorskip("faiss").omp_set_num_threads(1)  # on a busy machine its threads wait for each other for long
 
@@ -294,8 +295,8 @@ def compare_with_vectors(
 ) -> int:
     """Compare L2Index with integer arithmetic on whole vectors in a random history; return the number of matches."""
     index, num_matches = L2Index(store, threshold), 0
-    vectors = np.full((200, 2 * num_frames * math.prod(store.shape) + 2), 10**4, np.int32)  # so far away: not in the index
-    for t in range(200):
+    vectors = np.full((150, 2 * num_frames * math.prod(store.shape) + 2), 10**4, np.int32)  # so far away: not in the index
+    for t in range(150):
         s, s_next = (tuple(ids[rng.integers(0, len(ids), num_frames)].tolist()) for _ in range(2))
         k = TransitionKey(s, int(rng.integers(2)), float(rng.integers(2)), s_next)
         vector = np.concatenate([[255 * k.a, 255 * int(k.r)], store.frames[[*s, *s_next]].ravel()]).astype(np.int32)
@@ -357,6 +358,24 @@ def test_l2_drops_dead_rows_without_changing_an_answer(threshold: float) -> None
             brute.forget(t - 40)
     assert len(index) == 40
     assert index.check_valid() == (True, "valid")
+
+
+def test_postings_give_the_products_with_all_rows_also_after_rows_were_dropped() -> None:
+    rng = np.random.default_rng(0)
+    vectors = rng.integers(-255, 256, (10, 2, 6)) * (rng.random((10, 2, 6)) < 0.4)
+    differences = [[(np.flatnonzero(frame), frame[frame != 0]) for frame in vector] for vector in vectors]
+    postings = Postings(6)
+    assert all(postings.add(row, differences[row]) for row in range(10))
+    for living in (np.arange(10), np.array([7, 1, 4])):
+        new_rows = np.full(10, -1, np.int64)
+        new_rows[living] = np.arange(len(living))
+        postings.renumber(new_rows)
+        for query in range(10):
+            dots = postings.dots(differences[query], len(living), most_work=1000)
+            np.testing.assert_array_equal(dots, (vectors[living] * vectors[query]).sum(axis=(1, 2)))
+    assert postings.dots(differences[0], 3, most_work=0) is None
+    too_many = np.ones(MAX_PIXELS + 1, np.int64)
+    assert not Postings(1000).add(0, [(np.flatnonzero(too_many), too_many)])
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32])
