@@ -32,8 +32,8 @@ SMALL = {
     "log_period_steps": 10,
     "epsilon_decay_frames": 200,
 }
-COMPER = {"target_period_steps": 20, "memory_sets": 500, "sets_per_training": 50, **SMALL}
-DQN = {"target_period_steps": 20, "replay_capacity": 500, **SMALL}
+COMPER = {"target_period_steps": 20, "memory_sets": 60, "sets_per_training": 30, **SMALL}  # small enough to forget
+DQN = {"target_period_steps": 20, "replay_capacity": 60, **SMALL}
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,8 @@ class Scenario:
 
     @property
     def settings(self) -> dict[str, Any]:
-        return {**(DQN if self.agent == "dqn" else COMPER), "frames": self.frames}
+        compression = "zlib" if self.seed % 2 else "none"
+        return {**(DQN if self.agent == "dqn" else COMPER), "frames": self.frames, "frame_compression": compression}
 
     def folder(self, out: Path) -> Path:
         return out / self.agent / self.game / f"seed-{self.seed}"

@@ -489,21 +489,30 @@ def payloads(row: Row, count: int, rng: random.Random) -> None:
     """Pickles, zips, npz files and links in place of every file: nothing runs, nothing outside the folder changes."""
     with laboratory() as out:
         canary, outside = out / "canary", out / "outside"
-        _, base, _ = _bases(out, SHORT[:1], period=44, step=89)[0]
+        _, base, _ = _bases(out, SHORT[:1], period=1, step=89)[0]
         names = sorted(str(path.relative_to(base)) for path in base.rglob("*") if path.is_file())
-        for name in names if count else [name for name in names if "step-00000044" not in name]:
-            for kind, payload in _payloads(canary).items():
-                for is_sealed in (False, True):
-                    folder = lab.copy_run(base, out / "copy")
-                    outside.write_bytes(b"mine")
-                    _replace(folder / name, payload, outside)
-                    if is_sealed:
-                        _seal_again(folder)
-                    codes = [lab.run(partial(_all_commands, folder), log=out / "log")]
-                    text = (out / "log").read_text()
-                    is_safe = not canary.exists() and outside.read_bytes() == b"mine" and "Traceback" not in text
-                    row.expect(is_safe and codes[0] in (0, 2, 3, 4), f"{kind} as {name}: {codes} {text[-400:]}")
+        for name in names if count else [name for name in names if "step-" not in name or "step-00000089" in name]:
+            code = lab.run(partial(_try_payloads, name, base, out, canary, outside), log=out / "log")
+            row.expect(code == 0 and not canary.exists(), f"as {name}: {code} {(out / 'log').read_text()[-600:]}")
+            row.tried += 2 * len(_payloads(canary)) - 1
         row.notes["canaries"] = int(canary.exists())
+
+
+def _try_payloads(name: str, base: Path, out: Path, canary: Path, outside: Path) -> None:
+    """Every payload in place of one file, as it is and with digests that fit."""
+    for kind, payload in _payloads(canary).items():
+        for is_sealed in (False, True):
+            folder = lab.copy_run(base, out / "copy")
+            outside.write_bytes(b"mine")
+            _replace(folder / name, payload, outside)
+            if is_sealed:
+                _seal_again(folder)
+            try:
+                _all_commands(folder)
+            except ComperError as error:
+                print(f"{kind}: {error}")
+            if canary.exists() or outside.read_bytes() != b"mine":
+                raise AssertionError(f"{kind} as {name}: something ran, or something outside changed")
 
 
 def _payloads(canary: Path) -> dict[str, bytes | None]:

@@ -16,6 +16,7 @@ from comper.agents.interface import Agent
 from comper.environments.atari import AtariFactory
 from comper.environments.stepper import SerialStepper
 from comper.errors import DamagedFileError, DivergedError, LockedError, ResourceError
+from comper.memory.compressed import CompressedFrameStore
 from comper.memory.frames import FrameStore
 from comper.protocol import AnyConfig, ComperConfig, DQNConfig
 from comper.runfolder import digest
@@ -191,9 +192,10 @@ def test_what_has_diverged_is_never_saved(bad: Any) -> None:
         pack({"weights": bad})
 
 
-def test_frames_come_back_after_many_reuses_of_their_slots() -> None:
+@pytest.mark.parametrize("make", [FrameStore, CompressedFrameStore])
+def test_frames_come_back_after_many_reuses_of_their_slots(make: type[FrameStore]) -> None:
     rng = np.random.default_rng(0)
-    store = FrameStore((4,), initial_capacity=4)
+    store = make((4,), initial_capacity=4)
     archive = FrameArchive(store)
     held: list[int] = []
     for step in range(3000):
@@ -202,11 +204,12 @@ def test_frames_come_back_after_many_reuses_of_their_slots() -> None:
             store.release([held.pop(int(rng.integers(len(held))))])
         if step % 37 == 0:
             archive.take_in()
-            other = FrameStore((4,), initial_capacity=4)
+            other = make((4,), initial_capacity=4)
             copy = FrameArchive(other)
             copy.load_state_dict(archive.state_dict(), archive.content)
             assert other.check_valid() == (True, "valid")
-            assert all(np.array_equal(other.frames[i], store.frames[i]) for i in held)
+            assert np.array_equal(other.gather(held), store.gather(held))
+            assert other.nbytes == store.nbytes
             assert [other.references(i) for i in held] == [store.references(i) for i in held]
             if step % 74 == 0:
                 store, archive = other, copy  # go on with what was read back
