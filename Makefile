@@ -7,8 +7,9 @@ OUT ?= runs
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+BENCH_READY := .venv/.bench-ready
 
-.PHONY: run test setup lint types
+.PHONY: run test setup lint types bench
 run: setup
 	@$(BIN)/comper train $(GAME) --agent $(AGENT) --frames $(FRAMES) --seed $(SEED) --out $(OUT)
 
@@ -21,7 +22,15 @@ lint: setup
 types: setup
 	@$(BIN)/mypy
 
+# Every CPU target as a ratio against its peer, in less than 15 minutes; OUT=... names the JSON file.
+bench: $(BENCH_READY)
+	@$(BIN)/python benchmarks/bench.py --out $(if $(filter command,$(firstword $(origin OUT))),$(OUT),bench.json)
+
 setup: $(READY)
+
+$(BENCH_READY): $(READY)
+	@PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[all,bench]"
+	@touch $@
 
 $(READY): pyproject.toml constraints.txt
 	@echo "Setting up .venv (once; a few minutes) ..."
