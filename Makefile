@@ -7,8 +7,9 @@ OUT ?= runs
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+BENCH_READY := .venv/.bench-ready
 
-.PHONY: run test setup lint types paper-report torture
+.PHONY: run test setup lint types paper-report torture bench bench-gpu
 run: setup
 	@$(BIN)/comper train $(GAME) --agent $(AGENT) --frames $(FRAMES) --seed $(SEED) --out $(OUT)
 	@$(BIN)/comper report $(OUT) --out report
@@ -31,7 +32,20 @@ lint: setup
 types: setup
 	@$(BIN)/mypy
 
+# Every CPU target as a ratio against its peer, in less than 15 minutes; OUT=... names the JSON file.
+bench: $(BENCH_READY)
+	@$(BIN)/python benchmarks/bench.py --out $(if $(filter command,$(firstword $(origin OUT))),$(OUT),bench.json)
+
+# What learning costs against the number of trials, on a CUDA machine.
+bench-gpu: setup
+	@$(BIN)/python benchmarks/learner_benchmark.py --device cuda --trials 1 4 16 40 64 --out bench-gpu-learner.json
+	@$(BIN)/python benchmarks/population_benchmark.py --device cuda --trials 1 4 16 40 64 --out bench-gpu-population.json
+
 setup: $(READY)
+
+$(BENCH_READY): $(READY)
+	@PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[all,bench]"
+	@touch $@
 
 $(READY): pyproject.toml constraints.txt
 	@echo "Setting up .venv (once; a few minutes) ..."

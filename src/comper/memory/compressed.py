@@ -38,8 +38,8 @@ class CompressedFrameStore(FrameStore):
         self._dictionary_of = bytearray(capacity)
         self._dictionaries = [b""]
         # As many frames as fit into a dictionary, evenly from the second half of what was seen when it is made.
-        frame_bytes = math.prod(self.shape) * self.dtype.itemsize
-        self._samples: deque[bytes] = deque(maxlen=max(1, DICTIONARY_BYTES // max(1, frame_bytes)))
+        self._frame_bytes = math.prod(self.shape) * self.dtype.itemsize
+        self._samples: deque[bytes] = deque(maxlen=max(1, DICTIONARY_BYTES // max(1, self._frame_bytes)))
         self._num_written = 0
         self._num_bytes = 0
         self._next_dictionary = FIRST_DICTIONARY_FRAMES
@@ -78,7 +78,7 @@ class CompressedFrameStore(FrameStore):
 
     def _content(self, i: int) -> bytes:
         dictionary = self._dictionaries[self._dictionary_of[i]]
-        return zlib.decompressobj(RAW_DEFLATE, dictionary).decompress(self._parts[i])
+        return zlib.decompressobj(RAW_DEFLATE, dictionary).decompress(self._parts[i], self._frame_bytes)
 
     def coding(self, ids: npt.NDArray[np.int64]) -> dict[str, Any]:
         """Dictionaries and samples, so that a store read back holds, and will hold, the same number of bytes."""
@@ -109,12 +109,14 @@ class CompressedFrameStore(FrameStore):
     def gather(self, ids: Ids, out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
         """The pixels of these frames, in the order and shape of the ids; into `out` where it is given."""
         array = np.asarray(ids)
-        wanted = array.ravel().tolist()
-        contents = {i: self._content(i) for i in dict.fromkeys(wanted)}  # states share frames: each is read once
-        joined = np.frombuffer(b"".join([contents[i] for i in wanted]), self.dtype).reshape(*array.shape, *self.shape)
         if out is None:
-            return joined.copy()  # what comes from bytes cannot be written to
-        out[...] = joined
+            out = np.empty((*array.shape, *self.shape), self.dtype)
+        rows = out.reshape(-1, *self.shape)
+        row_of: dict[int, int] = {}
+        for row, i in enumerate(array.ravel().tolist()):
+            first = row_of.setdefault(i, row)  # states share frames: each is read once
+            # Straight to its place: collecting them first means new pages from the system, which take longer than zlib does.
+            rows[row] = rows[first] if first < row else np.frombuffer(self._content(i), self.dtype).reshape(self.shape)
         return out
 
     def located(self, ids: npt.NDArray[np.int64]) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
