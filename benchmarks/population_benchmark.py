@@ -20,7 +20,7 @@ import numpy as np
 from comper.protocol import PAPER_GAMES
 from comper.runfolder import METRICS_FILE, read_json_lines
 from comper.training.toml import with_settings
-from comper.training.train import preset_config, train_pairs
+from comper.training.train import RunOptions, preset_config, train_pairs
 
 
 def measure(agent: str, num_trials: int, *, steps: int, device: str, workers: int | None) -> dict[str, Any]:
@@ -32,16 +32,8 @@ def measure(agent: str, num_trials: int, *, steps: int, device: str, workers: in
     pairs = [(PAPER_GAMES[i % len(PAPER_GAMES)], i // len(PAPER_GAMES)) for i in range(num_trials)]
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as out:
-        folders = train_pairs(
-            pairs,
-            agent,
-            config,
-            out=Path(out),
-            device=device,
-            workers=workers,
-            checkpoint_period_steps=0,
-            show_progress=False,
-        )
+        options = RunOptions(device, workers, checkpoint_period_steps=0, show_progress=False)
+        folders = train_pairs(pairs, agent, config, out=Path(out), options=options)
         wall = time.perf_counter() - began
         lines = [record for _, record in read_json_lines(folders[0] / METRICS_FILE)]
     rates = [line["steps_per_second"] for line in lines[2:]]

@@ -139,23 +139,13 @@ def _agent_of(argv: list[str]) -> str:
 
 
 def _train(args: argparse.Namespace) -> int:
-    from comper.training.train import preset_config, resolve_games, train_population
+    from comper.results.scoreboard import scoreboard
+    from comper.training.train import RunOptions, preset_config, resolve_games, train_population
 
     config = _config(preset_config(args.agent), args)
     games = resolve_games(args.games)
-    folders = train_population(
-        games,
-        args.agent,
-        config,
-        seed=args.seed,
-        trials=args.trials,
-        out=args.out,
-        device=args.device,
-        workers=args.workers,
-        checkpoint_period_steps=args.checkpoint_period_steps,
-    )
-    from comper.results.scoreboard import scoreboard
-
+    options = RunOptions(args.device, args.workers, args.checkpoint_period_steps)
+    folders = train_population(games, args.agent, config, seed=args.seed, trials=args.trials, out=args.out, options=options)
     print(scoreboard(folders))
     return 0
 

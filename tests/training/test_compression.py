@@ -10,15 +10,14 @@ import pytest
 
 from comper.protocol import ComperConfig, DQNConfig
 from comper.training.preflight import needs_of
-from comper.training.train import train_population
+from comper.training.train import RunOptions, train_population
 
 SMALL: dict[str, Any] = {"frames": 400, "episode_cap_frames": 300, "replay_start_steps": 20, "log_period_steps": 20}
 
 
 def log_of(config: ComperConfig | DQNConfig, out: Path) -> tuple[str, list[dict[str, Any]]]:
-    (path,) = train_population(
-        ["asterix"], "agent", config, seed=3, trials=1, out=out, device="cpu", checkpoint_period_steps=0, show_progress=False
-    )
+    options = RunOptions(device="cpu", checkpoint_period_steps=0, show_progress=False)
+    (path,) = train_population(["asterix"], "agent", config, seed=3, trials=1, out=out, options=options)
     lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
     for line in lines:
         del line["steps_per_second"]

@@ -24,6 +24,7 @@ from comper.training.randomness import streams
 from comper.training.recorder import Recorder
 from comper.training.signals import stop_requests
 from comper.training.states import Arrays, replace_weights
+from comper.training.train import RunOptions
 
 MAX_RESERVED_FRAMES = 200_000
 """A store with room for more would have to grow first; untouched memory costs nothing, but not every system agrees."""
@@ -52,9 +53,8 @@ def run_population(
     environments: Stepper,
     device: torch.device,
     *,
+    options: RunOptions,
     step: int = 0,
-    checkpoint_period_steps: int | None = None,
-    show_progress: bool = True,
 ) -> None:
     """Run every member to its end."""
     with ExitStack() as stack:
@@ -69,7 +69,7 @@ def run_population(
             for number, (member, setup) in enumerate(zip(members, setups, strict=True))
             if member.record
         ]
-        period = checkpoint_period_steps
+        period, show_progress = options.checkpoint_period_steps, options.show_progress
         keeper = Keeper(agent, environments, kept, frames=config.frames, request=request, period_steps=period, step=step)
         for saved in kept:
             _restore(saved, members[saved.trial.number], agent, keeper)

@@ -25,7 +25,7 @@ from comper.training.population import Member, run_population
 from comper.training.recorder import Recorder, check_logs
 from comper.training.states import Arrays, unpack, weights_of
 from comper.training.toml import MAX_BYTES, parse_settings, to_toml, with_settings
-from comper.training.train import choose_device, make_agent, make_stepper, num_workers, preset_config, train_pairs
+from comper.training.train import RunOptions, choose_device, make_agent, make_stepper, preset_config, train_pairs
 
 
 @dataclass
@@ -74,6 +74,7 @@ def resume(
 
     >>> resume("runs/comper-single/freeway/seed-0")
     """
+    options = RunOptions(device, workers, checkpoint_period_steps, show_progress)
     paths = _runs_in(folders)
     with ExitStack() as stack:
         runs = []
@@ -90,7 +91,7 @@ def resume(
         if not runs and show_progress:
             print("nothing to resume: every run here is finished.", file=sys.stderr)
         for group in _groups(runs, torch_device):
-            _continue(group, torch_device, workers, checkpoint_period_steps, show_progress)
+            _continue(group, torch_device, options)
     return [run.path for run in runs]
 
 
@@ -221,29 +222,13 @@ def _member(run: UnfinishedRun) -> Member:
     )
 
 
-def _continue(
-    group: Sequence[UnfinishedRun],
-    device: torch.device,
-    workers: int | None,
-    checkpoint_period_steps: int | None,
-    show_progress: bool,
-) -> None:
+def _continue(group: Sequence[UnfinishedRun], device: torch.device, options: RunOptions) -> None:
     config = group[0].config
-    with_checkpoints = checkpoint_period_steps != 0
-    preflight.check(config, trials=len(group), out=group[0].path, with_checkpoints=with_checkpoints)
+    preflight.check(config, trials=len(group), out=group[0].path, with_checkpoints=options.with_checkpoints)
     members = _members(group, device)
     pairs = [(member.game, member.seed) for member in members]
-    with make_stepper(pairs, config, num_workers(workers, len(pairs))) as environments:
-        run_population(
-            members,
-            config,
-            make_agent,
-            environments,
-            device,
-            step=group[0].step,
-            checkpoint_period_steps=checkpoint_period_steps,
-            show_progress=show_progress,
-        )
+    with make_stepper(pairs, config, options.num_workers(len(pairs))) as environments:
+        run_population(members, config, make_agent, environments, device, options=options, step=group[0].step)
 
 
 # --weights-only
@@ -264,19 +249,11 @@ def resume_weights_only(
         manifest = _checked_manifest(path, runfolder.read_sealed_manifest(path))
         key = (manifest["agent"], _config(path, manifest))
         groups.setdefault(key, []).append(((manifest["game"], manifest["seed"]), starting_point(path, manifest)))
+    options = RunOptions(device, workers, checkpoint_period_steps, show_progress)
     paths = []
     for (agent, config), runs in groups.items():
-        paths += train_pairs(
-            [pair for pair, _ in runs],
-            agent,
-            config,
-            out=out,
-            device=device,
-            workers=workers,
-            checkpoint_period_steps=checkpoint_period_steps,
-            show_progress=show_progress,
-            starting_points=[point for _, point in runs],
-        )
+        pairs, points = zip(*runs, strict=True)
+        paths += train_pairs(pairs, agent, config, out=out, options=options, starting_points=points)
     return paths
 
 

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,38 @@ if TYPE_CHECKING:
     from comper.agents.interface import Agent, TrialSetup
     from comper.environments.stepper import Stepper
     from comper.training.resume import StartingPoint
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How runs are run: what changes their cost, not their results."""
+
+    device: str = "auto"
+    workers: int | None = None
+    """Processes for the emulators; 0: none, None: by trials and cores."""
+    checkpoint_period_steps: int | None = None
+    """0: never, None: every 5,000 steps or two minutes."""
+    show_progress: bool = True
+
+    def __post_init__(self) -> None:
+        if self.workers is not None and self.workers < 0:
+            raise UsageError(f"workers = {self.workers}: must be 0 or more.")
+        if self.checkpoint_period_steps is not None and self.checkpoint_period_steps < 0:
+            raise UsageError(f"checkpoint_period_steps = {self.checkpoint_period_steps}: must be 0 (never) or more.")
+
+    @property
+    def with_checkpoints(self) -> bool:
+        return self.checkpoint_period_steps != 0
+
+    def num_workers(self, num_trials: int) -> int:
+        """Emulator processes: worth their hand-off only where several trials and several cores meet."""
+        if self.workers is not None:
+            return self.workers
+        cores = os.cpu_count() or 1
+        return min(num_trials, cores - 1) if num_trials > 1 and cores > 2 else 0
+
+
+DEFAULT_OPTIONS = RunOptions()
 
 
 def train(
@@ -45,18 +78,8 @@ def train(
     """
     config = with_settings(preset_config(agent), settings, where="train()")
     names = resolve_games([games] if isinstance(games, str) else games)
-    return train_population(
-        names,
-        agent,
-        config,
-        seed=seed,
-        trials=trials,
-        out=Path(out),
-        device=device,
-        workers=workers,
-        checkpoint_period_steps=checkpoint_period_steps,
-        show_progress=show_progress,
-    )
+    options = RunOptions(device, workers, checkpoint_period_steps, show_progress)
+    return train_population(names, agent, config, seed=seed, trials=trials, out=Path(out), options=options)
 
 
 def preset_config(agent: str) -> AnyConfig:
@@ -83,25 +106,13 @@ def train_population(
     seed: int,
     trials: int,
     out: Path,
-    device: str = "auto",
-    workers: int | None = None,
-    checkpoint_period_steps: int | None = None,
-    show_progress: bool = True,
+    options: RunOptions = DEFAULT_OPTIONS,
 ) -> list[Path]:
     """Train one agent on games x seeds. Everything that can be refused is refused before the first frame."""
     if trials < 1 or seed < 0:
         raise UsageError(f"trials = {trials}, seed = {seed}: there must be at least 1 trial, and a seed is 0 or more.")
     pairs = [(game, s) for game in games for s in range(seed, seed + trials)]
-    return train_pairs(
-        pairs,
-        agent_name,
-        config,
-        out=out,
-        device=device,
-        workers=workers,
-        checkpoint_period_steps=checkpoint_period_steps,
-        show_progress=show_progress,
-    )
+    return train_pairs(pairs, agent_name, config, out=out, options=options)
 
 
 def train_pairs(
@@ -110,10 +121,7 @@ def train_pairs(
     config: AnyConfig,
     *,
     out: Path,
-    device: str = "auto",
-    workers: int | None = None,
-    checkpoint_period_steps: int | None = None,
-    show_progress: bool = True,
+    options: RunOptions = DEFAULT_OPTIONS,
     starting_points: Sequence[StartingPoint] | None = None,
 ) -> list[Path]:
     """Train one agent on (game, seed) pairs, each from weights of its own choice where starting points are given."""
@@ -122,18 +130,16 @@ def train_pairs(
     from comper.training.population import Member, run_population
     from comper.training.recorder import Recorder, check_for_run
 
-    if checkpoint_period_steps is not None and checkpoint_period_steps < 0:
-        raise UsageError(f"checkpoint_period_steps = {checkpoint_period_steps}: must be 0 (never) or more.")
     paths = [run_path(out, agent=agent_name, game=game, seed=s) for game, s in pairs]
     for path in paths:
         check_for_run(path, config)
-    torch_device = choose_device(device)
-    needs = preflight.check(config, trials=len(pairs), out=out, with_checkpoints=checkpoint_period_steps != 0)
-    if show_progress:
+    torch_device = choose_device(options.device)
+    needs = preflight.check(config, trials=len(pairs), out=out, with_checkpoints=options.with_checkpoints)
+    if options.show_progress:
         print(f"needs {needs}", file=sys.stderr)
     population = [f"{game}/seed-{s}" for game, s in pairs]
     with ExitStack() as stack:
-        environments = stack.enter_context(make_stepper(pairs, config, num_workers(workers, len(pairs))))
+        environments = stack.enter_context(make_stepper(pairs, config, options.num_workers(len(pairs))))
         members = []
         for number, ((game, s), path) in enumerate(zip(pairs, paths, strict=True)):
             about = {"agent": agent_name, "game": game, "seed": s, **conditions(game, torch_device), "population": population}
@@ -141,15 +147,7 @@ def train_pairs(
             record = Recorder.create(path, config, about | ({"started_from": point.about} if point else {}))
             stack.callback(record.close)
             members.append(Member(game, s, record, weights=point.weights if point else None))
-        run_population(
-            members,
-            config,
-            make_agent,
-            environments,
-            torch_device,
-            checkpoint_period_steps=checkpoint_period_steps,
-            show_progress=show_progress,
-        )
+        run_population(members, config, make_agent, environments, torch_device, options=options)
     return paths
 
 
@@ -191,13 +189,3 @@ def make_stepper(pairs: Sequence[tuple[str, int]], config: ProtocolConfig, num_w
     if num_workers:
         return ProcessStepper(factories, num_workers=num_workers)
     return SerialStepper([factory() for factory in factories])
-
-
-def num_workers(workers: int | None, num_trials: int) -> int:
-    """Emulator processes: worth their hand-off only where several trials and several cores meet."""
-    if workers is not None:
-        if workers < 0:
-            raise UsageError(f"workers = {workers}: must be 0 or more.")
-        return workers
-    cores = os.cpu_count() or 1
-    return min(num_trials, cores - 1) if num_trials > 1 and cores > 2 else 0
