@@ -9,12 +9,22 @@ BIN := .venv/bin
 READY := .venv/.ready
 BENCH_READY := .venv/.bench-ready
 
-.PHONY: run test setup lint types bench
+.PHONY: run test setup lint types paper-report torture bench bench-gpu
 run: setup
 	@$(BIN)/comper train $(GAME) --agent $(AGENT) --frames $(FRAMES) --seed $(SEED) --out $(OUT)
+	@$(BIN)/comper report $(OUT) --out report
+
+# The report of the 120 trials in results/paper.
+paper-report: setup
+	@mkdir -p build/paper && for archive in results/paper/*.tar.gz; do tar xzf $$archive -C build/paper; done
+	@$(BIN)/comper report build/paper --out report-paper
 
 test: setup lint types
 	@$(BIN)/pytest
+
+# Every fault a run must survive, at full size (hours); the same at a smaller size is part of `make test`.
+torture: setup
+	@OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m tests.faults.torture
 
 lint: setup
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
@@ -25,6 +35,11 @@ types: setup
 # Every CPU target as a ratio against its peer, in less than 15 minutes; OUT=... names the JSON file.
 bench: $(BENCH_READY)
 	@$(BIN)/python benchmarks/bench.py --out $(if $(filter command,$(firstword $(origin OUT))),$(OUT),bench.json)
+
+# What learning costs against the number of trials, on a CUDA machine.
+bench-gpu: setup
+	@$(BIN)/python benchmarks/learner_benchmark.py --device cuda --trials 1 4 16 40 64 --out bench-gpu-learner.json
+	@$(BIN)/python benchmarks/population_benchmark.py --device cuda --trials 1 4 16 40 64 --out bench-gpu-population.json
 
 setup: $(READY)
 

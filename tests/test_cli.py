@@ -42,7 +42,9 @@ def test_help_is_quick_and_imports_no_torch() -> None:
     assert min(times) < 1.0
 
 
-@pytest.mark.parametrize("command", ["train", "describe", "report", "import-release", "floors", "games", "agents"])
+@pytest.mark.parametrize(
+    "command", ["train", "resume", "verify", "describe", "report", "import-release", "floors", "games", "agents"]
+)
 def test_every_command_explains_itself_with_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         main([command, "--help"])

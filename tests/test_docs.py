@@ -54,6 +54,19 @@ def test_every_name_in_the_paper_map_imports(name: str) -> None:
 
 
 def test_no_module_unpickles_or_loads_with_torch() -> None:
-    forbidden = re.compile(r"\b(import pickle|from pickle|torch\.load|marshal|yaml\.load|allow_pickle=True|eval\(|exec\()")
+    words = r"import c?pickle|from c?pickle|import (dill|shelve|marshal|joblib)|cloudpickle|torch\.(load|save)\b|np\.load\b"
+    forbidden = re.compile(rf"\b({words}|marshal|yaml\.load|allow_pickle=True|eval\(|exec\()")
     found = [str(path) for path, text in source_texts().items() if forbidden.search(text)]
     assert found == []
+
+
+def test_exit_codes_are_those_of_the_errors() -> None:
+    from comper import errors
+    from comper.cli import EXIT_CODES
+
+    text = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
+    listed = {int(code) for code in re.findall(r"^\| (\d+) \|", text, flags=re.MULTILINE)}
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.ComperError)]
+    codes = {kind.exit_code for kind in kinds} - {errors.ComperError.exit_code}
+    assert codes | {0} == listed
+    assert all(f"{code} " in EXIT_CODES for code in listed)

@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "train": "comper.training.train",
+    "resume": "comper.training.resume",
     "ComperConfig": "comper.protocol",
     "DQNConfig": "comper.protocol",
     "RandomConfig": "comper.protocol",

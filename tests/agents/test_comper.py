@@ -26,7 +26,7 @@ class Traced:
         self.setup = setups((3,), [0])[0]
         self.agent = ComperAgent(config, [self.setup], num_actions=2, device=torch.device("cpu"))
         self.tape: list[tuple[str, Any]] = []
-        self._watch(self.agent.qlstm, "fit", lambda sets, trials: sets[0])
+        self._watch(self.agent.qlstm, "fit", lambda sets, trials: sets[0] if sets else None)
         self._watch(self.agent.q_network, "fit", lambda batch, target, trials: (batch, target))
         self._watch(self.agent.tm[0], "refresh", lambda sets, q: sets.tolist())
 
@@ -48,7 +48,7 @@ class Traced:
         frames.release(ids)
 
     def calls(self) -> list[str]:
-        return [name for name, _ in self.tape]
+        return [name for name, kept in self.tape if kept is not None]
 
 
 def test_algorithm_2_by_hand() -> None:

@@ -24,9 +24,16 @@ from comper.runfolder import EPISODES_FILE, METRICS_FILE, WEIGHTS_FILE, digest
 from comper.training.resume import resume
 from comper.training.train import train
 
-SMALL = {"screen_size": 36, "frames": 300, "episode_cap_frames": 150, "replay_start_steps": 16, "log_period_steps": 10}
-COMPER = {"target_period_steps": 20, "memory_sets": 500, "sets_per_training": 50, **SMALL}
-DQN = {"target_period_steps": 20, "replay_capacity": 500, **SMALL}
+SMALL = {
+    "screen_size": 36,
+    "frames": 300,
+    "episode_cap_frames": 150,
+    "replay_start_steps": 16,
+    "log_period_steps": 10,
+    "epsilon_decay_frames": 200,
+}
+COMPER = {"target_period_steps": 20, "memory_sets": 60, "sets_per_training": 30, **SMALL}  # small enough to forget
+DQN = {"target_period_steps": 20, "replay_capacity": 60, **SMALL}
 
 
 @dataclass(frozen=True)
@@ -40,7 +47,8 @@ class Scenario:
 
     @property
     def settings(self) -> dict[str, Any]:
-        return {**(DQN if self.agent == "dqn" else COMPER), "frames": self.frames}
+        compression = "zlib" if self.seed % 2 else "none"
+        return {**(DQN if self.agent == "dqn" else COMPER), "frames": self.frames, "frame_compression": compression}
 
     def folder(self, out: Path) -> Path:
         return out / self.agent / self.game / f"seed-{self.seed}"
@@ -65,6 +73,21 @@ class Scenario:
             resume(self.folder(out), device="cpu", workers=0, checkpoint_period_steps=period, show_progress=False)
         else:
             self.train(out, period)
+
+
+def prepare() -> None:
+    """Import once what every child needs; nothing here computes with torch."""
+    import cv2  # noqa: F401
+
+    import comper.agents.comper
+    import comper.agents.dqn
+    import comper.training.population  # noqa: F401
+    from comper.environments.games import available_games
+    from comper.environments.palette import pooling_table
+
+    available_games()
+    for pooling in ("average", "max"):
+        pooling_table(pooling, 210)
 
 
 def fork(work: Callable[[], object], *, log: Path | None = None) -> int:

@@ -61,6 +61,7 @@ def test_sets_are_taken_oldest_first_and_leave_tm_but_keep_their_number() -> Non
         memory.store(s, 0, 0.0, s + 1, q=float(s))
     assert memory.tm.take(3).tolist() == [0, 1, 2]
     assert len(memory.tm) == 2
+    assert [memory.tm.read_peak(), memory.tm.read_peak()] == [5, 2]
     assert memory.store(1, 0, 0.0, 2, q=9.0) == 1  # known, though no longer in TM: it re-enters, behind the others
     assert memory.tm.take(10).tolist() == [3, 4, 1]
     assert memory.tm.take(10).tolist() == []

@@ -22,7 +22,7 @@ def trained(num_trials: int) -> ComperAgent:
     rngs = [np.random.default_rng(trial) for trial in range(num_trials)]
     trials = list(range(num_trials))
     for t in range(1, 61):
-        active = trials if t < 40 else trials[:-1]  # the last trial finishes early
+        active = trials if t < 40 else trials[: max(1, num_trials - 1)]  # the last of several finishes early
         for trial in active:
             frames, rng = made[trial].frames, rngs[trial]
             ids = [frames.intern(frame) for frame in rng.integers(0, 256, (2, 84, 84), dtype=np.uint8)]

@@ -8,6 +8,7 @@ import torch
 
 from comper.networks.parameters import Parameters, Population
 from comper.networks.q_network import q_network_layers, q_values
+from comper.networks.stacking import conv2d
 
 CPU = torch.device("cpu")
 
@@ -74,3 +75,21 @@ def test_same_stream_same_weights_other_stream_other_weights() -> None:
     a, b = population(1, trials=2), population(1, trials=2)
     assert torch.equal(a.groups[0]["Dense1.weight"], b.groups[0]["Dense1.weight"])
     assert not torch.equal(a.groups[0]["Dense1.weight"], a.groups[1]["Dense1.weight"])
+
+
+@pytest.mark.parametrize(("size", "stride", "length"), [(8, 4, 20), (4, 2, 20), (3, 1, 9), (4, 2, 21)])
+def test_stacked_convolution_and_its_gradients_equal_those_of_torch(size: int, stride: int, length: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(2, 3, length, length, 5, generator=generator, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(2, 7, size, size, 5, generator=generator, dtype=torch.float64, requires_grad=True)
+    bias = torch.randn(2, 7, generator=generator, dtype=torch.float64, requires_grad=True)
+    together = conv2d(x, weight, bias, stride)
+    alone = torch.stack([conv2d(x[i], weight[i], bias[i], stride) for i in range(2)])
+    torch.testing.assert_close(together, alone)
+    downstream = torch.randn(together.shape, generator=generator, dtype=torch.float64)
+    for a, b in zip(
+        torch.autograd.grad(together, (x, weight, bias), downstream),
+        torch.autograd.grad(alone, (x, weight, bias), downstream),
+        strict=True,
+    ):
+        torch.testing.assert_close(a, b)

@@ -11,6 +11,8 @@ from comper.errors import DamagedFileError
 from comper.protocol import PAPER_GAMES
 from comper.results.floors import FLOORS_FILE, ConstantFloor, Floor, Floors, RandomFloor, load_floors, save_floors
 
+FLOOR = load_floors().value("freeway")
+
 
 def test_every_game_of_the_paper_has_a_floor() -> None:
     floors = load_floors()
@@ -30,7 +32,7 @@ def test_floors_survive_the_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new"), [('"format": 1', '"format": 2'), ('"floor": 21.0', '"floor": 22.0'), ('"UP"', '"DOWN"'), ("{", "[")]
+    ("old", "new"), [('"format": 1', '"format": 2'), (f'"floor": {FLOOR}', '"floor": 999.0'), ('"UP"', '"SIT"'), ("{", "[")]
 )
 def test_a_damaged_file_is_refused(tmp_path: Path, old: str, new: str) -> None:
     path = tmp_path / "floors.json"

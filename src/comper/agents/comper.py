@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from comper.agents.acting import epsilon_greedy
+from comper.agents.acting import act_by
 from comper.agents.frame_bank import FrameBank
 from comper.agents.interface import TrialSetup
 from comper.agents.q_network import QNetwork
@@ -47,8 +47,7 @@ class ComperAgent:
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """a_t, Q_t ← ε-Greedy(s_t, ε, Θ): Alg. 2, l. 5 and 34."""
         q = self.q_network.values(states[:, None], trials)[:, 0].cpu().numpy()
-        actions = [epsilon_greedy(q[row], epsilon[row], self._setups[i].exploration) for row, i in enumerate(trials)]
-        return np.array(actions), q[np.arange(len(trials)), actions]
+        return act_by(q, epsilon, [self._setups[i].exploration for i in trials])
 
     def store(self, trial: int, transition: Transition, q: float, *, is_last: bool) -> None:
         """TM.StoreTransition([τ_t, Q_t], δ): Alg. 2, l. 8. A1: also note which transition this one followed."""
@@ -62,11 +61,11 @@ class ComperAgent:
         c = self.config
         if t < c.replay_start_steps or t % c.train_period_steps:  # l. 11
             return
-        if any(self.rtm[i].is_empty for i in trials) or t % c.target_period_steps == 0:  # l. 12
-            taken = [self.tm[i].take(c.sets_per_training) for i in trials]  # A5: at most 1,000 sets; they leave TM
-            self.qlstm.fit([self._training_set(i, sets) for i, sets in zip(trials, taken, strict=True)], trials)  # l. 13
-            for i, sets in zip(trials, taken, strict=True):
-                self.rtm[i].absorb(sets)  # l. 14
+        due = [i for i in trials if self.rtm[i].is_empty or t % c.target_period_steps == 0]  # l. 12
+        taken = [self.tm[i].take(c.sets_per_training) for i in due]  # A5: at most 1,000 sets; they leave TM
+        self.qlstm.fit([self._training_set(i, sets) for i, sets in zip(due, taken, strict=True)], due)  # l. 13
+        for i, sets in zip(due, taken, strict=True):
+            self.rtm[i].absorb(sets)  # l. 14
         drawn = [self.rtm[i].sample(c.batch_size, self._setups[i].sampling) for i in trials]  # l. 16-17
         batch = TransitionBatch.stack([self.tm[i].gather(sets) for i, sets in zip(trials, drawn, strict=True)])
         q_history = np.stack([self.tm[i].q_history(sets) for i, sets in zip(trials, drawn, strict=True)])
@@ -107,6 +106,7 @@ class ComperAgent:
             "cnn_loss": self.q_network.loss.read(trial),
             "qlstm_loss": self.qlstm.loss.read(trial),
             "tm_sets": len(tm),
+            "tm_peak_sets": tm.read_peak(),
             "rtm_sets": len(self.rtm[trial]),
             "known_sets": tm.num_sets,
             "similar_hits": tm.similar_hits,

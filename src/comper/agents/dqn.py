@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from comper.agents.acting import epsilon_greedy
+from comper.agents.acting import act_by
 from comper.agents.frame_bank import FrameBank
 from comper.agents.interface import TrialSetup
 from comper.agents.q_network import QNetwork
@@ -42,8 +42,7 @@ class DQNAgent:
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """a_t, Q_t ← ε-Greedy(s_t, ε, Θ): Algorithm 3."""
         q = self.q_network.values(states[:, None], trials)[:, 0].cpu().numpy()
-        actions = [epsilon_greedy(q[row], epsilon[row], self._setups[i].exploration) for row, i in enumerate(trials)]
-        return np.array(actions), q[np.arange(len(trials)), actions]
+        return act_by(q, epsilon, [self._setups[i].exploration for i in trials])
 
     def store(self, trial: int, transition: Transition, q: float, *, is_last: bool) -> None:
         """Add the transition to the replay memory."""

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from comper.memory.frames import FrameStore
+from comper.networks.devices import computes_together
 
 
 class FrameBank:
@@ -21,7 +22,8 @@ class FrameBank:
         self._stores = stores
         self.device = device
         self._shape = stores[0].shape
-        if device.type != "cpu":
+        self._has_copy = computes_together(device)
+        if self._has_copy:
             self._copy = torch.empty((len(stores), 0, *self._shape), dtype=_torch_dtype(stores[0]), device=device)
             for store in stores:
                 store.journal = []
@@ -36,7 +38,7 @@ class FrameBank:
 
     def locate(self, ids: NDArray[np.int64], trials: Sequence[int]) -> Places:
         """Where the frames of ids (n, B, ...) are, for gathering them batch by batch. Valid until a frame is taken in."""
-        if self.device.type == "cpu":
+        if not self._has_copy:
             return HostPlaces([self._stores[trial] for trial in trials], ids)
         self._bring_up_to_date()
         trial_column = np.asarray(trials).reshape(-1, *[1] * (ids.ndim - 1))
@@ -44,15 +46,13 @@ class FrameBank:
 
     def _bring_up_to_date(self) -> None:
         """Copy to the device what the stores have taken in since the last time, all trials in one transfer."""
-        new = [(trial, store.journal) for trial, store in enumerate(self._stores) if store.journal]
+        new = [(trial, ids) for trial, store in enumerate(self._stores) if (ids := _new_frames(store))]
         if not new:
             return
         self._grow(max(store.capacity for store in self._stores))
-        slots = np.concatenate([trial * self._copy.shape[1] + np.array(journal) for trial, journal in new])
-        frames = np.concatenate([self._stores[trial].gather(journal) for trial, journal in new])
+        slots = np.concatenate([trial * self._copy.shape[1] + np.array(ids) for trial, ids in new])
+        frames = np.concatenate([self._stores[trial].gather(ids) for trial, ids in new])
         self._copy.flatten(0, 1)[self.tensor(slots)] = self.tensor(frames)
-        for _, journal in new:
-            journal.clear()
 
     def _grow(self, size: int) -> None:
         old_size = self._copy.shape[1]
@@ -95,6 +95,12 @@ class DevicePlaces:
     def frames(self, start: int = 0, stop: int | None = None) -> Tensor:
         """The frames of columns start to stop of the ids."""
         return self.stores[self.ids[:, start:stop]]
+
+
+def _new_frames(store: FrameStore) -> list[int]:
+    """The slots with new content since the last call; one that was let go of again has none."""
+    journal, store.journal = store.journal or [], []
+    return [i for i in dict.fromkeys(journal) if store.references(i)]
 
 
 def _torch_dtype(store: FrameStore) -> torch.dtype:

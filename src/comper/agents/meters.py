@@ -15,11 +15,17 @@ class LossMeter:
         self._sum = torch.zeros(num_trials, dtype=torch.float64, device=device)
         self._count = torch.zeros(num_trials, dtype=torch.float64, device=device)
 
-    def add(self, losses: Tensor, trials: Sequence[int], active: Tensor) -> None:
-        """Count one loss for each active trial."""
-        rows = torch.as_tensor(trials, device=self._sum.device)
-        self._sum[rows] += torch.where(active, losses.double(), 0.0)
-        self._count[rows] += active
+    def add(self, losses: Tensor, trials: Sequence[int], active: Tensor | None = None) -> None:
+        """Count one loss for each of the trials, or those marked in `active`."""
+        active = torch.ones_like(losses, dtype=torch.bool) if active is None else active
+        losses = torch.where(active, losses.double(), 0.0)
+        if len(trials) == len(self._sum):  # the usual case: nothing to look up, so a GPU need not wait for the host
+            self._sum += losses
+            self._count += active
+        else:
+            rows = torch.as_tensor(trials, device=self._sum.device)
+            self._sum[rows] += losses
+            self._count[rows] += active
 
     def is_finite(self) -> bool:
         """Whether every loss since the last reading was a finite number."""

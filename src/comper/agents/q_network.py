@@ -51,10 +51,9 @@ class QNetwork:
 
     def fit(self, batch: TransitionBatch, target: Tensor, trials: Sequence[int]) -> Tensor:
         """One update of Θ towards the targets (n, B). Return Q(s, a) as it was before."""
-        active = torch.ones(len(trials), dtype=torch.bool, device=self._bank.device)
         inputs = (self._bank.gather(batch.s, trials), self._bank.tensor(batch.a), target)
-        losses, q = self._learner.fit(self._loss, *inputs, trials=trials, active=active)
-        self.loss.add(losses / batch.a.shape[1], trials, active)
+        losses, q = self._learner.fit(self._loss, *inputs, trials=trials)
+        self.loss.add(losses / batch.a.shape[1], trials)
         return q
 
     def state_dict(self, trial: int) -> dict[str, Any]:

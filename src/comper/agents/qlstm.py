@@ -63,7 +63,8 @@ class QLSTM:
     def fit(self, training_sets: Sequence[TrainingSet], trials: Sequence[int]) -> None:
         """Train Ω on one training set for each trial, in temporal order; a shorter one has its last batches empty (A4)."""
         size = self._config.qlstm_batch_size
-        num_batches = -(-max(len(training_set.following_q) for training_set in training_sets) // size)
+        longest = max((len(training_set.following_q) for training_set in training_sets), default=0)
+        num_batches = -(-longest // size)
         if not num_batches:
             return
         rows, weight = _padded([len(training_set.following_q) for training_set in training_sets], num_batches * size)
@@ -75,13 +76,11 @@ class QLSTM:
         columns = [self._bank.tensor(column) for column in (batch.a, batch.r, history, target, weight)]
         for start in [*range(0, num_batches * size, size)] * self._config.qlstm_epochs:
             a, r, *rest = (column[:, start : start + size] for column in columns)
-            frames = (places.frames(start, start + size) for places in (s, s_next))
-            self._fit_batch((next(frames), self._scaled(a), r, next(frames), *rest), trials)
-
-    def _fit_batch(self, inputs: Sequence[Tensor], trials: Sequence[int]) -> None:
-        active = inputs[-1].any(1)
-        losses, _ = self._learner.fit(qlstm_loss, *inputs, trials=trials, active=active)
-        self.loss.add(losses, trials, active)
+            inputs = (s.frames(start, start + size), self._scaled(a), r, s_next.frames(start, start + size), *rest)
+            has_samples = np.asarray(weight[:, start : start + size].any(axis=1))
+            active = None if has_samples.all() else self._bank.tensor(has_samples)
+            losses, _ = self._learner.fit(qlstm_loss, *inputs, trials=trials, active=active)
+            self.loss.add(losses, trials, active)
 
     def _scaled(self, a: Tensor) -> Tensor:
         """The action as a share of the largest (A4a)."""

@@ -51,11 +51,14 @@ class CompressedFrameStore(FrameStore):
 
     def _write(self, i: int, frame: npt.NDArray[Any]) -> None:
         content = frame.tobytes()
-        compressor = zlib.compressobj(LEVEL, zlib.DEFLATED, RAW_DEFLATE, 9, STRATEGY, self._dictionaries[-1])
+        self._compress(i, content, len(self._dictionaries) - 1)
+        self._learn_from(content)
+
+    def _compress(self, i: int, content: bytes, dictionary: int) -> None:
+        compressor = zlib.compressobj(LEVEL, zlib.DEFLATED, RAW_DEFLATE, 9, STRATEGY, self._dictionaries[dictionary])
         self._parts[i] = compressor.compress(content) + compressor.flush()
         self._num_bytes += len(self._parts[i])
-        self._dictionary_of[i] = len(self._dictionaries) - 1
-        self._learn_from(content)
+        self._dictionary_of[i] = dictionary
 
     def _learn_from(self, content: bytes) -> None:
         """Sample some of the frames, and make the next dictionary when it is time."""
@@ -76,6 +79,27 @@ class CompressedFrameStore(FrameStore):
     def _content(self, i: int) -> bytes:
         dictionary = self._dictionaries[self._dictionary_of[i]]
         return zlib.decompressobj(RAW_DEFLATE, dictionary).decompress(self._parts[i], self._frame_bytes)
+
+    def coding(self, ids: npt.NDArray[np.int64]) -> dict[str, Any]:
+        """Dictionaries and samples, so that a store read back holds, and will hold, the same number of bytes."""
+        return {
+            "dictionary_of": np.array([self._dictionary_of[i] for i in ids.tolist()], np.int64),
+            "dictionary_bytes": np.array([len(dictionary) for dictionary in self._dictionaries], np.int64),
+            "dictionaries": np.frombuffer(b"".join(self._dictionaries), np.uint8),
+            "sample_bytes": np.array([len(sample) for sample in self._samples], np.int64),
+            "samples": np.frombuffer(b"".join(self._samples), np.uint8),
+            "counters": np.array([self._num_written, self._next_dictionary], np.int64),
+        }
+
+    def _restore(self, ids: list[int], frames: npt.NDArray[Any], coding: dict[str, Any]) -> None:
+        if not coding:
+            super()._restore(ids, frames, coding)
+            return
+        self._dictionaries = _split(coding["dictionaries"], coding["dictionary_bytes"])
+        self._samples.extend(_split(coding["samples"], coding["sample_bytes"]))
+        self._num_written, self._next_dictionary = coding["counters"].tolist()
+        for i, frame, dictionary in zip(ids, frames, coding["dictionary_of"].tolist(), strict=True):
+            self._compress(i, frame.tobytes(), dictionary)
 
     @property
     def capacity(self) -> int:
@@ -108,6 +132,11 @@ class CompressedFrameStore(FrameStore):
     def frames(self) -> npt.NDArray[Any]:
         """Not there: no array holds the frames."""
         raise TypeError("The frames of this store are compressed; gather them.")
+
+
+def _split(joined: npt.NDArray[np.uint8], sizes: npt.NDArray[np.int64]) -> list[bytes]:
+    """The byte strings that were joined."""
+    return [part.tobytes() for part in np.split(joined, np.cumsum(sizes)[:-1])] if len(sizes) else []
 
 
 def make_frame_store(

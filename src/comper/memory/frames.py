@@ -197,6 +197,10 @@ class FrameStore:
         ids, counts = self.held()
         return {"ids": ids, "counts": counts, "frames": self.gather(ids)}
 
+    def coding(self, ids: npt.NDArray[np.int64]) -> dict[str, Any]:
+        """How these frames are kept, where that is more than their pixels: may be given to `load_state_dict` as well."""
+        return {}
+
     def held(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """The ids held and how many references there are to each."""
         counts = np.array(self._counts, np.int64)
@@ -213,8 +217,7 @@ class FrameStore:
             capacity *= 2
         self._clear(capacity)
         self._end = end
-        for i, frame in zip(ids.tolist(), frames, strict=True):
-            self._write(i, frame)
+        self._restore(ids.tolist(), frames, state.get("coding", {}))
         for i, count in zip(ids.tolist(), counts.tolist(), strict=True):
             self._counts[i] = count
         self._serials[ids] = self._next_serial + np.arange(len(ids))
@@ -225,6 +228,10 @@ class FrameStore:
         for i in ids.tolist():
             key = self._hash(self._content(i))
             self._list(key, (*self._ids_of(key), i))
+
+    def _restore(self, ids: list[int], frames: npt.NDArray[Any], coding: dict[str, Any]) -> None:
+        for i, frame in zip(ids, frames, strict=True):
+            self._write(i, frame)
 
     def check_valid(self) -> tuple[bool, str]:
         """Whether the invariants hold, and the first that does not."""

@@ -44,7 +44,7 @@ class TransitionMemory:
         self._successor = np.full(capacity, NO_SUCCESSOR, np.int64)
         self._is_in_tm = np.zeros(capacity, np.bool_)
         self._queue: deque[int] = deque()
-        self._size = 0
+        self._size = self._peak = 0
         self._next_set_id = 0
         self._listeners: list[Callable[[int], None]] = []
         self.similar_hits = 0
@@ -101,7 +101,7 @@ class TransitionMemory:
         returning = ~self._is_in_tm[rows]
         self._is_in_tm[rows] = True
         self._queue.extend(set_ids[returning].tolist())
-        self._size += int(returning.sum())
+        self._resize(int(returning.sum()))
 
     def take(self, num_sets: int) -> NDArray[np.int64]:
         """Remove up to so many sets from TM, those longest in it first, and return their numbers."""
@@ -144,6 +144,11 @@ class TransitionMemory:
         """Sets now in TM."""
         return self._size
 
+    def read_peak(self) -> int:
+        """The most sets that were in TM since the last reading."""
+        peak, self._peak = self._peak, self._size
+        return peak
+
     @property
     def num_sets(self) -> int:
         """Sets remembered, N_ST: in TM or not."""
@@ -180,7 +185,7 @@ class TransitionMemory:
             "table": self._table.state_dict(),
             "index": self.tmi.state_dict(),
             "queue": np.array(self._queue, np.int64),
-            "counters": np.array([self._size, self._next_set_id, self.similar_hits], np.int64),
+            "counters": np.array([self._size, self._peak, self._next_set_id, self.similar_hits], np.int64),
             **{name: column.copy() for name, column in self._columns().items()},
         }
 
@@ -189,7 +194,7 @@ class TransitionMemory:
         self._table.load_state_dict(state["table"])
         self.tmi.load_state_dict(state["index"])
         self._queue = deque(state["queue"].tolist())
-        self._size, self._next_set_id, self.similar_hits = state["counters"].tolist()
+        self._size, self._peak, self._next_set_id, self.similar_hits = state["counters"].tolist()
         for name, column in self._columns().items():
             column[...] = state[name]
 
@@ -213,7 +218,11 @@ class TransitionMemory:
         if not self._is_in_tm[row]:
             self._is_in_tm[row] = True
             self._queue.append(set_id)
-            self._size += 1
+            self._resize(1)
+
+    def _resize(self, change: int) -> None:
+        self._size += change
+        self._peak = max(self._peak, self._size)
 
     def _new_set_id(self) -> int:
         """The next number; where its row is taken, the oldest set is forgotten first (A7)."""

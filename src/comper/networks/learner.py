@@ -31,23 +31,21 @@ class Learner:
     def __init__(self, population: Population, optimiser: Optimiser):
         self.population = population
         self._optimiser = optimiser
-        self._graphs: dict[LossFunction, GraphedFunction] = {}
+        self._graphs: dict[tuple[LossFunction, bool], GraphedFunction] = {}
 
     def __call__(self, function: Callable[..., Tensor], *inputs: Tensor, trials: Sequence[int]) -> Tensor:
         """Compute function(parameters, *inputs) without learning."""
         return self.population.apply(function, *inputs, trials=trials)
 
     def fit(
-        self, loss_function: LossFunction, *inputs: Tensor, trials: Sequence[int], active: Tensor
+        self, loss_function: LossFunction, *inputs: Tensor, trials: Sequence[int], active: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """One gradient step for each trial marked in `active` (one flag for each of `trials`); return losses and outputs."""
+        """One gradient step for each of the trials, or those marked in `active`; return losses and outputs."""
         if self.population.is_stacked:
-            expanded = [self.population.expand(x, trials) for x in (*inputs, active.float())]
-            loss, output = self._graphed(loss_function)(*expanded)
-            return self.population.select(loss, trials), self.population.select(output, trials)
+            return self._fit_stacked(loss_function, inputs, trials, active)
         losses, outputs = [], []
         for row, trial in enumerate(trials):
-            if active[row]:
+            if active is None or active[row]:
                 loss, output = self._fit_group(trial, loss_function, [x[row] for x in inputs], None)
             else:
                 loss, output = torch.zeros(()), torch.zeros(inputs[0].shape[1])
@@ -55,10 +53,25 @@ class Learner:
             outputs.append(output)
         return torch.stack(losses), torch.stack(outputs)
 
-    def _graphed(self, loss_function: LossFunction) -> GraphedFunction:
-        if loss_function not in self._graphs:
-            self._graphs[loss_function] = GraphedFunction(lambda *x: self._fit_group(0, loss_function, x[:-1], x[-1]))
-        return self._graphs[loss_function]
+    def _fit_stacked(
+        self, loss_function: LossFunction, inputs: Sequence[Tensor], trials: Sequence[int], active: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        population = self.population
+        if active is None and len(trials) < population.num_trials:
+            active = inputs[0].new_ones(len(trials), dtype=torch.bool)
+        masked = [] if active is None else [active.float()]
+        expanded = [population.expand(x, trials) for x in (*inputs, *masked)]
+        loss, output = self._graphed(loss_function, is_masked=bool(masked))(*expanded)
+        return population.select(loss, trials), population.select(output, trials)
+
+    def _graphed(self, loss_function: LossFunction, *, is_masked: bool) -> GraphedFunction:
+        key = (loss_function, is_masked)
+        if key not in self._graphs:
+            end = -1 if is_masked else None
+            self._graphs[key] = GraphedFunction(
+                lambda *x: self._fit_group(0, loss_function, x[:end], x[-1] if is_masked else None)
+            )
+        return self._graphs[key]
 
     def _fit_group(
         self, group: int, loss_function: LossFunction, inputs: Sequence[Tensor], active: Tensor | None

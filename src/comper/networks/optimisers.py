@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import Tensor
 
+from comper.networks.devices import computes_together
 from comper.networks.parameters import Parameters, Population
 
 SLICE = 1 << 18
@@ -102,5 +103,6 @@ def _slices(
             yield (*(state[name] for state in states), gradient * mask), mask.mul
             continue
         tensors = [*(state[name] for state in states), gradient]
-        for pieces in zip(*(torch.split(tensor.view(-1), SLICE) for tensor in tensors), strict=True):
+        size = max(1, gradient.numel()) if computes_together(gradient.device) else SLICE
+        for pieces in zip(*(torch.split(tensor.view(-1), size) for tensor in tensors), strict=True):
             yield pieces, lambda weight: weight

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from comper.networks.devices import computes_together
 from comper.networks.graphs import GraphedFunction
 
 Parameters = dict[str, Tensor]
@@ -67,7 +68,7 @@ class Population:
         self.device = device
         specs = [spec for layer in layers for spec in layer.parameters]
         trials = [{spec.name: torch.from_numpy(spec.initial(rng)) for spec in specs} for rng in rngs]
-        self.is_stacked = device.type != "cpu"
+        self.is_stacked = computes_together(device)
         self._graphs: dict[Callable[..., Tensor], GraphedFunction] = {}
         if self.is_stacked:
             trials = [{spec.name: torch.stack([trial[spec.name] for trial in trials]).to(device) for spec in specs}]

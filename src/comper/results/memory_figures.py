@@ -27,6 +27,8 @@ from comper.results.summary import Summary
 
 MEMORY = "memory"
 POINTS = 80
+PEAKS = {"tm_sets": "tm_peak_sets"}
+"""Better measures of the same thing, where a log has them: a line is often written just after TM was emptied."""
 
 
 def build_memory_figures(summary: Summary) -> list[Plot]:
@@ -108,7 +110,8 @@ def memory_sizes(summary: Summary) -> Plot | None:
     for row, (metric, label) in enumerate((("tm_sets", "sets in TM"), ("rtm_sets", "sets in RTM"))):
         for axes, agent in zip(rows[row], agents, strict=True):
             for index, game in enumerate(games):
-                band = over_training(summary.cells.get((agent, game), []), metric)
+                trials = summary.cells.get((agent, game), [])
+                band = over_training(trials, PEAKS.get(metric, metric)) or over_training(trials, metric)
                 if band is not None:
                     axes.plot(band[0] / 1000, band[1], **look(index), markevery=16)
             axes.set_ylim(bottom=0)
@@ -120,7 +123,8 @@ def memory_sizes(summary: Summary) -> Plot | None:
         axes.set_xlabel("frames, thousands")
     legend(figure, [line_handle(game_title(game), index) for index, game in enumerate(games)])
     sentence = (
-        "Similar-transition sets held by the transition memory (TM, above) and the reduced one (RTM, below), mean over trials."
+        "Similar-transition sets held by the transition memory (TM, above; its largest size between two lines of the log, "
+        "where the log has it) and the reduced one (RTM, below), mean over trials."
     )
     return Plot("memory_sizes", "Sizes of TM and RTM through training", sentence, figure, MEMORY)
 

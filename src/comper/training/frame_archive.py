@@ -53,6 +53,7 @@ class FrameArchive:
             "slots": np.concatenate([np.empty(0, np.int64), *self._slots]),
             "frames_of_part": np.array([len(slots) for slots in self._slots], np.int64),
             "bytes_of_part": np.array([len(part) for part in self._parts], np.int64),
+            "coding": self._store.coding(ids),
         }
 
     def load_state_dict(self, state: dict[str, Any], content: bytes) -> None:
@@ -68,7 +69,8 @@ class FrameArchive:
         ends = np.cumsum(bytes_of).tolist()
         self._parts = [content[end - size : end] for end, size in zip(ends, bytes_of, strict=True)]
         ids = state["ids"]
-        self._store.load_state_dict({"ids": ids, "counts": state["counts"], "frames": self._frames_of(ids)})
+        frames = self._frames_of(ids)
+        self._store.load_state_dict({"ids": ids, "counts": state["counts"], "frames": frames, "coding": state["coding"]})
         self._next_serial = int(self._store.serials.max(initial=-1)) + 1
 
     def _frames_of(self, ids: NDArray[np.int64]) -> NDArray[Any]:

@@ -68,7 +68,7 @@ class PlainLines:
         done = self._pace.done(trials)
         left = self._pace.seconds_left(done)
         share = f"{done:,} of {self._pace.total:,} frames ({100 * done // self._pace.total} %)"
-        rest = f"{_duration(left)} left" if left is not None else "time left unknown"
+        rest = f"{_duration(left)} left" if left else "the last episode is played out" if done else "time left unknown"
         print(f"{share}, {describe(trials, t, self._pace.seconds())}, {rest}", file=self._stream, flush=True)
 
 
@@ -84,15 +84,17 @@ class Bar:
         """Redraw if it is time to, and at the end."""
         is_over = not any(trial.is_running for trial in trials)
         if self._pace.is_due() or is_over:
-            details = describe(trials, t, self._pace.seconds())
-            self._bar.update(self._task, completed=self._pace.done(trials), details=details)
+            done = self._pace.done(trials)
+            rest = "" if is_over or done < self._pace.total else ", the last episode is played out"
+            self._bar.update(self._task, completed=done, details=describe(trials, t, self._pace.seconds()) + rest)
 
 
 def describe(trials: Sequence[Trial], t: int, seconds: float) -> str:
     """Episodes, last scores, speed, and the sizes of the memories, in one short line."""
     running = [trial for trial in trials if trial.is_running]
     scores = [trial.last_score for trial in trials if trial.last_score is not None]
-    parts = [f"{sum(trial.num_episodes for trial in trials)} episodes"]
+    num_episodes = sum(trial.num_episodes for trial in trials)
+    parts = [f"{num_episodes} {'episode' if num_episodes == 1 else 'episodes'}"]
     if scores:
         shown = ", ".join(f"{score:g}" for score in scores[:5]) + (", ..." if len(scores) > 5 else "")
         parts.append(f"last {'scores' if len(scores) > 1 else 'score'} {shown}")

@@ -27,7 +27,7 @@ def pack(state: dict[str, Any]) -> tuple[bytes, bytes]:
     values: dict[str, Any] = {}
     _flatten(state, (), arrays, kinds, values)
     _require_finite(arrays, values)
-    text = json.dumps({"kinds": kinds, "values": values}, allow_nan=False)
+    text = json.dumps({"kinds": kinds, "values": values}, allow_nan=False, sort_keys=True)
     return safetensors.numpy.save(arrays), text.encode()
 
 

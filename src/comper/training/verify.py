@@ -72,7 +72,7 @@ def _verify_unfinished(verdict: Verdict, manifest: dict[str, Any], checked: list
         checkpoint for checkpoint in checked if _checked(verdict, lambda c=checkpoint: _check_saved_logs(verdict.path, c))
     ]
     for name in runfolder.LOG_FILES:
-        if (verdict.path / name).exists():
+        if (verdict.path / name).is_symlink() or (verdict.path / name).exists():
             _checked(verdict, lambda n=name: _check_lines(verdict.path / n))
     if usable:
         verdict.usable = f"Unfinished: `comper resume {verdict.path}` continues from step {usable[0].step:,}."
@@ -113,6 +113,10 @@ def _check_saved_logs(path: Path, checkpoint: checkpoints.Checkpoint) -> bool:
 
 
 def _check_lines(path: Path) -> bool:
-    for _ in runfolder.read_json_lines(path):
-        pass
+    read_regular_file(path, max_bytes=0, is_longer_allowed=True)  # an ordinary file, or it is not opened
+    try:
+        for _ in runfolder.read_json_lines(path):
+            pass
+    except OSError as error:
+        raise DamagedFileError(f"{path}: cannot be read ({error.strerror}).") from None
     return True

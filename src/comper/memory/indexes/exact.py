@@ -8,6 +8,9 @@ from typing import Any
 from comper.memory.frames import FrameStore
 from comper.memory.indexes.base import NO_MATCH, Representatives, TransitionKey, packed
 
+BYTES_PER_ENTRY = 64
+"""Of a dictionary, about. Asking it would tell how it grew as well, which a dictionary read back does not know."""
+
 
 class ExactIndex:
     """Finds the representative equal in every pixel, the action and the reward. Constant time: frames are interned.
@@ -54,7 +57,7 @@ class ExactIndex:
             return 0
         key = next(iter(self._sets))
         per_key = sys.getsizeof(key) + sys.getsizeof(1 << 20)
-        return len(self) * per_key + sys.getsizeof(self._sets) + sys.getsizeof(self._representatives)
+        return len(self) * (per_key + 2 * BYTES_PER_ENTRY)
 
     def state_dict(self) -> dict[str, Any]:
         return self._representatives.state_dict()

@@ -1,0 +1,74 @@
+"""The README's results are those of the logs in results/paper, read by the project's own rules."""
+
+from __future__ import annotations
+
+import json
+import re
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from comper.protocol import PAPER_GAMES, PRESETS, TRIALS
+from comper.results.floors import load_floors
+from comper.results.statistics import final_score
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+AGENTS = ("comper-single", "comper-stacked", "dqn")
+
+
+def scores(agent: str) -> Iterator[tuple[str, np.ndarray[tuple[int], np.dtype[np.float64]]]]:
+    """(game, scores of a trial's episodes) of an agent's archive."""
+    with tarfile.open(ROOT / "results" / "paper" / f"{agent}.tar.gz") as archive:
+        for member in archive:
+            if member.name.endswith("episodes.jsonl"):
+                lines = archive.extractfile(member).read().splitlines()  # type: ignore[union-attr]
+                yield member.name.split("/")[1], np.array([json.loads(line)["score"] for line in lines])
+
+
+def table() -> dict[str, list[str]]:
+    lines = README.split("<!-- table: results/paper -->")[1].split("<!-- end of table -->")[0].strip().splitlines()
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    assert tuple(cells[0][1:4]) == AGENTS
+    return {row[0].lower().replace(" ", "_"): row[1:] for row in cells[2:]}
+
+
+@pytest.mark.parametrize("column", range(3), ids=AGENTS)
+def test_table_of_the_readme_follows_from_the_logs(column: int) -> None:
+    trials: dict[str, list[float]] = {}
+    for game, played in scores(AGENTS[column]):
+        trials.setdefault(game, []).append(final_score(played, game))
+    assert set(trials) == set(PAPER_GAMES)
+    for game, finals in trials.items():
+        assert len(finals) == TRIALS
+        mean, sd = (float(text.replace(",", "")) for text in table()[game][column].split(" ± "))
+        # The table cuts or rounds to one decimal.
+        assert mean == pytest.approx(np.mean(finals), abs=0.1)
+        assert sd == pytest.approx(np.std(finals), abs=0.1)
+
+
+def test_floors_of_the_readme_are_those_of_the_package() -> None:
+    floors = load_floors()
+    for game, row in table().items():
+        floor = floors.games[game]
+        assert float(row[3].split()[0].replace(",", "")) == pytest.approx(floor.value, abs=0.1)
+        assert ("random" in row[3]) == (floor.random.mean > floor.constant)
+
+
+def test_every_command_and_agent_of_the_readme_exists() -> None:
+    from comper.cli import main
+
+    for command in set(re.findall(r"^    comper (\S+)", README, flags=re.MULTILINE)):
+        with pytest.raises(SystemExit) as stopped:
+            main([command, "--help"])
+        assert stopped.value.code == 0
+    for agent in re.findall(r"--agent (\S+)", README):
+        assert agent in PRESETS
+
+
+def test_every_document_of_the_readme_exists() -> None:
+    for link in re.findall(r"\]\(([\w/.-]+)\)", README):
+        assert (ROOT / link).exists(), link
