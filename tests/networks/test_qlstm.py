@@ -7,11 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from comper.agents.losses import qlstm_vectors_loss
-from comper.networks.learner import Learner
-from comper.networks.optimisers import RMSProp
 from comper.networks.parameters import Parameters, Population
-from comper.networks.qlstm import FIRST_LAYER, LSTM_UNITS, predict_vectors, qlstm_layers, transition_size, transition_vectors
+from comper.networks.qlstm import LSTM_UNITS, predict_vectors, qlstm_layers, transition_size, transition_vectors
 
 
 def population(num_inputs: int, sequence_length: int = 1) -> Population:
@@ -80,21 +77,3 @@ def test_transition_vector_holds_s_a_r_and_next_s_in_a_like_range() -> None:
     s = torch.tensor([[[[0, 255]]]], dtype=torch.uint8)  # one trial, one transition, one frame of two pixels
     vector = transition_vectors(s, torch.tensor([[1.0]]), torch.tensor([[-1.0]]), 255 - s)
     assert vector.tolist() == [[[0.0, 1.0, 1.0, -0.5, 1.0, 0.0]]]
-
-
-def test_an_update_through_outer_products_equals_the_plain_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("comper.networks.optimisers.SLICE", 192 * 7)  # slices of 7 rows, the last of fewer
-    plain, sliced = population(100), population(100)
-    rng = torch.Generator().manual_seed(0)
-    for one, wide in ((plain, None), (sliced, FIRST_LAYER)):
-        rng.manual_seed(0)
-        learner = Learner(one, RMSProp(one, step_size=0.01, momentum=0.0, decay=0.9, epsilon=1e-10))
-        for _ in range(5):
-            x, target = torch.rand(1, 16, 100, generator=rng), torch.rand(1, 16, generator=rng)
-            inputs = (x, torch.zeros(1, 16, 1), target, torch.ones(1, 16))
-            learner.fit(qlstm_vectors_loss, *inputs, trials=[0], wide=wide)
-    start = population(100).groups[0]
-    for name, weight in plain.groups[0].items():
-        torch.testing.assert_close(sliced.groups[0][name], weight, rtol=1e-4, atol=1e-5)
-    assert not torch.equal(start["Lstm1.kernel"], sliced.groups[0]["Lstm1.kernel"])
-    assert not torch.equal(start["Lstm1.bias"], sliced.groups[0]["Lstm1.bias"])

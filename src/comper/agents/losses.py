@@ -7,7 +7,7 @@ from torch import Tensor
 
 from comper.networks.parameters import Parameters
 from comper.networks.q_network import q_values
-from comper.networks.qlstm import predict_vectors, transition_vectors
+from comper.networks.qlstm import predict
 
 
 def squared_td_loss(p: Parameters, s: Tensor, a: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
@@ -29,12 +29,7 @@ def qlstm_loss(
     p: Parameters, s: Tensor, a: Tensor, r: Tensor, s_next: Tensor, q_history: Tensor, target: Tensor, weight: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Mean squared error of the predictions that count. Section 4.4."""
-    return qlstm_vectors_loss(p, transition_vectors(s, a, r, s_next), q_history, target, weight)
-
-
-def qlstm_vectors_loss(p: Parameters, x: Tensor, q_history: Tensor, target: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """The same for transitions given as vectors."""
-    prediction = predict_vectors(p, x, q_history)
+    prediction = predict(p, s, a, r, s_next, q_history)
     num_samples = weight.sum(-1).clamp(min=1)
     return (weight * (prediction - target).square()).sum(-1) / num_samples, prediction
 

@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from comper.agents.frame_bank import FrameBank
-from comper.agents.losses import qlstm_loss, qlstm_vectors_loss
+from comper.agents.losses import qlstm_loss
 from comper.agents.meters import LossMeter
 from comper.memory.transitions import TransitionBatch
 from comper.networks.learner import Learner
 from comper.networks.optimisers import RMSProp
 from comper.networks.parameters import LayerSpec, Population
-from comper.networks.qlstm import FIRST_LAYER, predict, transition_vectors
+from comper.networks.qlstm import predict
 from comper.protocol import ComperConfig
 
 
@@ -79,14 +79,8 @@ class QLSTM:
             inputs = (s.frames(start, start + size), self._scaled(a), r, s_next.frames(start, start + size), *rest)
             has_samples = np.asarray(weight[:, start : start + size].any(axis=1))
             active = None if has_samples.all() else self._bank.tensor(has_samples)
-            self.loss.add(self._fit_batch(inputs, trials, active), trials, active)
-
-    def _fit_batch(self, inputs: Sequence[Tensor], trials: Sequence[int], active: Tensor | None) -> Tensor:
-        """One update; return the losses."""
-        if self.population.is_stacked or self._config.sequence_length > 1:
-            return self._learner.fit(qlstm_loss, *inputs, trials=trials, active=active)[0]
-        x = transition_vectors(*inputs[:4])
-        return self._learner.fit(qlstm_vectors_loss, x, *inputs[4:], trials=trials, active=active, wide=FIRST_LAYER)[0]
+            losses, _ = self._learner.fit(qlstm_loss, *inputs, trials=trials, active=active)
+            self.loss.add(losses, trials, active)
 
     def _scaled(self, a: Tensor) -> Tensor:
         """The action as a share of the largest (A4a)."""

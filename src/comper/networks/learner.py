@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from comper.networks.graphs import GraphedFunction
-from comper.networks.optimisers import Gradients, OuterProduct
+from comper.networks.optimisers import Gradients
 from comper.networks.parameters import Parameters, Population, copies, overwrite
 
 LossFunction = Callable[..., tuple[Tensor, Tensor]]
 """(parameters, *inputs) -> (loss of each trial, what else came out), both with the trial axis first where there is one."""
-
-
-class Wide(NamedTuple):
-    """A layer through which alone the first input enters, once: where it is wide, its gradient is better not written out."""
-
-    weight: str
-    bias: str
 
 
 class Optimiser(Protocol):
@@ -45,26 +38,15 @@ class Learner:
         return self.population.apply(function, *inputs, trials=trials)
 
     def fit(
-        self,
-        loss_function: LossFunction,
-        *inputs: Tensor,
-        trials: Sequence[int],
-        active: Tensor | None = None,
-        wide: Wide | None = None,
+        self, loss_function: LossFunction, *inputs: Tensor, trials: Sequence[int], active: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """One gradient step for each of the trials, or those marked in `active`; return losses and outputs."""
         if self.population.is_stacked:
-            assert wide is None, "a stacked group computes its gradients whole"
             return self._fit_stacked(loss_function, inputs, trials, active)
         losses, outputs = [], []
         for row, trial in enumerate(trials):
             if active is None or active[row]:
-                own = [x[row] for x in inputs]
-                loss, output = (
-                    self._fit_wide(trial, loss_function, own, wide)
-                    if wide
-                    else self._fit_group(trial, loss_function, own, None)
-                )
+                loss, output = self._fit_group(trial, loss_function, [x[row] for x in inputs], None)
             else:
                 loss, output = torch.zeros(()), torch.zeros(inputs[0].shape[1])
             losses.append(loss)
@@ -100,22 +82,6 @@ class Learner:
         gradients = torch.autograd.grad(loss.sum(), list(parameters.values()), allow_unused=True)
         used = {name: g for name, g in zip(parameters, gradients, strict=True) if g is not None}
         self._optimiser.step(self.population, group, used, active)
-        return loss.detach(), output.detach()
-
-    def _fit_wide(
-        self, group: int, loss_function: LossFunction, inputs: Sequence[Tensor], wide: Wide
-    ) -> tuple[Tensor, Tensor]:
-        """The same step as `_fit_group`, with the gradient of the wide layer as an outer product."""
-        parameters = dict(self.population.groups[group])
-        parameters[wide.weight] = parameters[wide.weight].detach()
-        # A bias for each sample: its gradient is what stands behind the product.
-        parameters[wide.bias] = parameters[wide.bias].detach().repeat(len(inputs[0]), 1).requires_grad_()
-        loss, output = loss_function(parameters, *inputs)
-        others = {name: w for name, w in parameters.items() if name != wide.weight}
-        gradients = torch.autograd.grad(loss, list(others.values()), allow_unused=True)
-        used = {name: g for name, g in zip(others, gradients, strict=True) if g is not None}
-        outer = OuterProduct(inputs[0], used[wide.bias])
-        self._optimiser.step(self.population, group, {**used, wide.bias: outer.d.sum(0), wide.weight: outer})
         return loss.detach(), output.detach()
 
     def state_dict(self, trial: int) -> dict[str, Any]:

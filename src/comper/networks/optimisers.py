@@ -6,8 +6,7 @@ CPU's cache, because the optimiser's cost is the memory it moves, not what it co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -18,24 +17,7 @@ from comper.networks.parameters import Parameters, Population
 SLICE = 1 << 18
 """Elements handled at a time on a CPU, so that the intermediate results stay in its cache."""
 
-
-class OuterProduct(NamedTuple):
-    """A gradient xᵀd that is not multiplied out: of weights (I, O) between x (B, I) and what has the gradient d (B, O).
-
-    Multiplied slice by slice it never leaves the cache; for the QLSTM's first layer that is most of an update's cost.
-    """
-
-    x: Tensor
-    d: Tensor
-
-    def slices(self, states: Sequence[Tensor]) -> Iterator[tuple[Tensor, ...]]:
-        """Rows of each state, and of the gradient."""
-        size = max(1, SLICE // self.d.shape[1])
-        for x, *rows in zip(*(torch.split(t, size) for t in (self.x.t(), *states)), strict=True):
-            yield *rows, x @ self.d
-
-
-Gradients = Mapping[str, Tensor | OuterProduct]
+Gradients = dict[str, Tensor]
 
 
 class MnihRMSProp:
@@ -116,11 +98,6 @@ def _slices(
     zero, its weights in averages too, so that nothing of it changes.
     """
     for name, gradient in gradients.items():
-        if isinstance(gradient, OuterProduct):
-            assert active is None, "outer products are for one trial"
-            for pieces in gradient.slices([state[name] for state in states]):
-                yield pieces, lambda weight: weight
-            continue
         if active is not None:
             mask = active.view(-1, *[1] * (gradient.dim() - 1))
             yield (*(state[name] for state in states), gradient * mask), mask.mul

@@ -10,14 +10,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from comper.networks.learner import Wide
 from comper.networks.parameters import LayerSpec, Parameters, ParameterSpec, dense
 from comper.networks.stacking import linear
 
 LSTM_UNITS = (("Lstm1", 64), ("Lstm2", 32), ("Lstm3", 32))
 HIDDEN_UNITS = 18
-FIRST_LAYER = Wide("Lstm1.kernel", "Lstm1.bias")
-"""Holds 99 % of the weights. With a single time step, all that the transition meets (A3)."""
 
 
 def transition_size(history_length: int, frame_size: int) -> int:
