@@ -237,7 +237,7 @@ def index_rows(size: int, game: str) -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "index.json"
         command = [sys.executable, str(HERE / "index_benchmark.py"), "--sizes", "1000", str(size), "--game", game]
-        options = ["--thresholds", "0.5", "--steps", "300", "--faiss-bytes", "600000000", "--out", str(out)]
+        options = ["--thresholds", "0.5", "--hard", "0.8", "--steps", "300", "--faiss-bytes", "600000000", "--out", str(out)]
         subprocess.run([*command, *options], check=True, env=child_environment(), stdout=sys.stderr)
         found = json.loads(out.read_text())["rows"]
     rows = [_index_row(row, found) for row in found if row["index"] != "faiss" and row["size"] == size]
@@ -315,8 +315,8 @@ def main() -> None:
     args = parser.parse_args()
     groups: dict[str, Callable[[], list[Row]]] = {
         "emulator": lambda: emulator_rows(rounds=7),
-        "training": lambda: training_rows(rounds=7, game=args.game),
-        "late": lambda: late_rows(rounds=7, game=args.game),
+        "training": lambda: training_rows(rounds=6, game=args.game),
+        "late": lambda: late_rows(rounds=5, game=args.game),
         "qlstm": lambda: qlstm_rows(rounds=7, game=args.game),
         "memory": lambda: memory_rows(rounds=3, game=args.game),
         "index": lambda: index_rows(100_000, "asterix"),

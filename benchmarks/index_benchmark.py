@@ -190,6 +190,7 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=[1_000, 10_000, 100_000])
     parser.add_argument("--game", default="asterix")
     parser.add_argument("--thresholds", type=float, nargs="+", default=[0.5, 2.0], help="δ > 0 for the game")
+    parser.add_argument("--hard", type=float, nargs="+", default=[0.8, 3.0], help="δ of the hard case, in typical distances")
     parser.add_argument("--steps", type=int, default=600, help="timed steps at each size")
     parser.add_argument("--faiss-steps", type=int, default=9)
     parser.add_argument("--faiss-bytes", type=int, default=1_500_000_000, help="the most that faiss' vectors may take")
@@ -205,7 +206,10 @@ def main() -> None:
     rows: list[Row] = []
     for history in (1, 4):
         typical = near_duplicate_distance(history)
-        for recording, thresholds in ((game, [*args.thresholds, 0.0]), (duplicates, [0.8 * typical, 3 * typical])):
+        for recording, thresholds in (
+            (game, [*args.thresholds, 0.0]),
+            (duplicates, [factor * typical for factor in args.hard]),
+        ):
             new = measure(recording, history=history, thresholds=thresholds, args=args)
             print_rows(new)
             rows += new

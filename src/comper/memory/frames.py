@@ -40,7 +40,7 @@ class FrameStore:
         self._allocate(capacity)
         self._counts = [0] * capacity
         self._serials = np.full(capacity, -1, np.int64)
-        self._ids_by_hash: dict[int, tuple[int, ...]] = {}
+        self._ids_by_hash: dict[int, int | tuple[int, ...]] = {}  # an id alone is half as large as a tuple of one
         self._free: list[int] = []  # a heap of the free slots below _end
         self._end = 0  # slots from here on were never used
 
@@ -54,7 +54,7 @@ class FrameStore:
             frame = frame + self.dtype.type(0)  # -0.0 equals 0.0, but its bytes do not
         content = frame.tobytes()
         key = self._hash(content)
-        ids = self._ids_by_hash.get(key, ())
+        ids = self._ids_of(key)
         for i in ids:
             if self._content(i) == content:
                 self._counts[i] += 1
@@ -62,7 +62,7 @@ class FrameStore:
         i = self._take_slot()
         self._write(i, frame)
         self._counts[i] = 1
-        self._ids_by_hash[key] = (*ids, i)
+        self._list(key, (*ids, i))
         return i
 
     def retain(self, ids: Ids) -> None:
@@ -113,14 +113,21 @@ class FrameStore:
 
     def _forget(self, i: int) -> None:
         key = self._hash(self._content(i))
-        others = tuple(j for j in self._ids_by_hash[key] if j != i)
-        if others:
-            self._ids_by_hash[key] = others
-        else:
-            del self._ids_by_hash[key]
+        self._list(key, tuple(j for j in self._ids_of(key) if j != i))
         self._erase(i)
         self._serials[i] = -1
         heapq.heappush(self._free, i)
+
+    def _ids_of(self, key: int) -> tuple[int, ...]:
+        """The frames whose content has this hash."""
+        ids = self._ids_by_hash.get(key, ())
+        return (ids,) if isinstance(ids, int) else ids
+
+    def _list(self, key: int, ids: tuple[int, ...]) -> None:
+        if ids:
+            self._ids_by_hash[key] = ids[0] if len(ids) == 1 else ids
+        else:
+            del self._ids_by_hash[key]
 
     # How the pixels are kept: all that `CompressedFrameStore` does otherwise.
 
@@ -220,7 +227,7 @@ class FrameStore:
             self.journal[:] = ids.tolist()
         for i in ids.tolist():
             key = self._hash(self._content(i))
-            self._ids_by_hash[key] = (*self._ids_by_hash.get(key, ()), i)
+            self._list(key, (*self._ids_of(key), i))
 
     def _restore(self, ids: list[int], frames: npt.NDArray[Any], coding: dict[str, Any]) -> None:
         for i, frame in zip(ids, frames, strict=True):
@@ -229,7 +236,7 @@ class FrameStore:
     def check_valid(self) -> tuple[bool, str]:
         """Whether the invariants hold, and the first that does not."""
         held = [i for i, count in enumerate(self._counts) if count]
-        listed = sorted(i for ids in self._ids_by_hash.values() for i in ids)
+        listed = sorted(i for key in self._ids_by_hash for i in self._ids_of(key))
         contents = {self._content(i) for i in held}
         serials = self._serials[held]
         claims = {
@@ -238,7 +245,7 @@ class FrameStore:
             "every slot below the end is held or free": sorted([*held, *self._free]) == list(range(self._end)),
             "no content is stored twice": len(contents) == len(held),
             "every frame is listed under its hash": all(
-                self._hash(self._content(i)) == key for key, ids in self._ids_by_hash.items() for i in ids
+                self._hash(self._content(i)) == key for key in self._ids_by_hash for i in self._ids_of(key)
             ),
             "serials of held frames differ": len(np.unique(serials)) == len(held) and bool((serials >= 0).all()),
         }

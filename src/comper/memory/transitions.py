@@ -54,10 +54,10 @@ class TransitionTable:
         self.frames = frames
         self.capacity = capacity
         self.history_length = history_length
-        self._s = np.zeros((capacity, history_length), np.int64)
-        self._a = np.zeros(capacity, np.int64)
+        self._s = np.zeros((capacity, history_length), np.int32)
+        self._a = np.zeros(capacity, np.int32)
         self._r = np.zeros(capacity, np.float32)
-        self._s_next = np.zeros((capacity, history_length), np.int64)
+        self._s_next = np.zeros((capacity, history_length), np.int32)
         self._continues = np.zeros(capacity, np.float32)
         self._is_written = np.zeros(capacity, np.bool_)
 
@@ -83,9 +83,10 @@ class TransitionTable:
 
     def gather(self, rows: NDArray[np.int64]) -> TransitionBatch:
         """The transitions of these rows."""
-        return TransitionBatch(self._s[rows], self._a[rows], self._r[rows], self._s_next[rows], self._continues[rows])
+        s, a, s_next = (column[rows].astype(np.int64) for column in (self._s, self._a, self._s_next))
+        return TransitionBatch(s, a, self._r[rows], s_next, self._continues[rows])
 
-    def frame_references(self) -> NDArray[np.int64]:
+    def frame_references(self) -> NDArray[np.int32]:
         """Every frame id held, once for each time it is held."""
         written = self._is_written
         return np.concatenate([self._s[written].ravel(), self._s_next[written].ravel()])

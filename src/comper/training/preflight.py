@@ -125,7 +125,7 @@ def _own_limit() -> Sequence[int]:
 def _table_bytes(config: AnyConfig) -> int:
     """Rows of TM with TMI and RTM, or of the replay memory."""
     h = config.history_length
-    row = 16 * h + 8 + 4 + 4 + 1
+    row = 8 * h + 4 + 4 + 4 + 1
     if isinstance(config, ComperConfig):
         sets = min(config.memory_sets, config.frames // config.frame_skip + config.episode_cap_frames)
         return config.memory_sets * (row + 4 * (config.sequence_length + 1) + 8 * 5 + 1) + sets * (16 * h + 400)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
+from functools import cache
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -55,23 +57,43 @@ class SimilarityIndex(Protocol):
         """Whether the invariants hold, and the first that does not."""
 
 
+@cache
+def _layout(num_s: int, num_s_next: int) -> struct.Struct:
+    return struct.Struct(f"<B{num_s + num_s_next + 1}id")
+
+
+def packed(key: TransitionKey) -> bytes:
+    """A key as bytes, equal where keys are equal: a quarter of what tuples of numbers take."""
+    num_s, num_s_next = len(key.s), len(key.s_next)
+    return _layout(num_s, num_s_next).pack(num_s, *key.s, *key.s_next, key.a, key.r + 0.0)  # -0.0 equals 0.0
+
+
+def unpacked(content: bytes) -> TransitionKey:
+    """The key that was packed."""
+    num_s, num_ids = content[0], (len(content) - 13) // 4
+    _, *ids, a, r = _layout(num_s, num_ids - num_s).unpack(content)
+    return TransitionKey(tuple(ids[:num_s]), a, r, tuple(ids[num_s:]))
+
+
 class Representatives:
     """set id -> key, in the order in which the keys came, holding one reference to each frame of each key."""
 
     def __init__(self, frames: FrameStore) -> None:
         self.frames = frames
-        self._keys: dict[int, TransitionKey] = {}
+        self._keys: dict[int, bytes] = {}
 
-    def put(self, set_id: int, key: TransitionKey) -> None:
+    def put(self, set_id: int, key: TransitionKey) -> bytes:
+        """Keep a key; return it packed."""
         self.frames.retain(key.s + key.s_next)
         if set_id in self._keys:
             self.remove(set_id)
-        self._keys[set_id] = key
+        content = self._keys[set_id] = packed(key)
+        return content
 
     def remove(self, set_id: int) -> TransitionKey:
         if set_id not in self._keys:
             raise KeyError(f"set {set_id} is not in the index.")
-        key = self._keys.pop(set_id)
+        key = unpacked(self._keys.pop(set_id))
         self.frames.release(key.s + key.s_next)
         return key
 
@@ -79,6 +101,10 @@ class Representatives:
         return set_id in self._keys
 
     def __getitem__(self, set_id: int) -> TransitionKey:
+        return unpacked(self._keys[set_id])
+
+    def packed(self, set_id: int) -> bytes:
+        """The key of a set as bytes."""
         return self._keys[set_id]
 
     def __iter__(self) -> Iterator[int]:
@@ -88,7 +114,7 @@ class Representatives:
         return len(self._keys)
 
     def state_dict(self) -> dict[str, Any]:
-        keys = list(self._keys.values())
+        keys = [unpacked(content) for content in self._keys.values()]
         return {
             "set_ids": np.array(list(self._keys), np.int64),
             "s": np.array([key.s for key in keys], np.int64),
@@ -101,12 +127,13 @@ class Representatives:
         """Read the keys back. The references are part of the frame store's own state and are not taken again."""
         columns = (np.asarray(state[name]).tolist() for name in ("set_ids", "s", "a", "r", "s_next"))
         self._keys = {
-            set_id: TransitionKey(tuple(s), a, r, tuple(s_next)) for set_id, s, a, r, s_next in zip(*columns, strict=True)
+            set_id: packed(TransitionKey(tuple(s), a, r, tuple(s_next)))
+            for set_id, s, a, r, s_next in zip(*columns, strict=True)
         }
 
     def check_valid(self) -> tuple[bool, str]:
         needed: dict[int, int] = {}
-        for key in self._keys.values():
+        for key in map(unpacked, self._keys.values()):
             for i in key.s + key.s_next:
                 needed[i] = needed.get(i, 0) + 1
         missing = [i for i, n in needed.items() if self.frames.references(i) < n]
