@@ -278,6 +278,14 @@ def print_table(rows: Sequence[Row]) -> None:
         print("  ".join([*(cell.ljust(width) for cell, width in zip(line, widths, strict=False)), line[-1]]).rstrip())
 
 
+def print_markdown(path: Path) -> None:
+    """The table of a stored run as docs/performance.md shows it."""
+    print("| row | ours | theirs | ratio | quartiles | target | met | note |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    for row in json.loads(path.read_text())["rows"]:
+        print("| " + " | ".join(_cells(Row(**row))) + " |")
+
+
 def _cells(row: Row) -> tuple[str, ...]:
     met = {None: "", True: "yes", False: "NO"}[row.is_met]
     return (
@@ -312,7 +320,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("bench.json"))
     parser.add_argument("--game", default="freeway", help="for everything but the emulator and the indexes")
     parser.add_argument("--only", nargs="+", help="some of: emulator, training, late, qlstm, memory, index")
+    parser.add_argument("--markdown", type=Path, help="measure nothing: print the table of a stored run")
     args = parser.parse_args()
+    if args.markdown:
+        return print_markdown(args.markdown)
     groups: dict[str, Callable[[], list[Row]]] = {
         "emulator": lambda: emulator_rows(rounds=7),
         "training": lambda: training_rows(rounds=6, game=args.game),
