@@ -43,10 +43,10 @@ class MnihRMSProp:
         states = (population.groups[group], self._mean[group], self._mean_square[group])
         with torch.no_grad():
             for (w, m, n, g), share in _slices(states, gradients, active):
-                n.lerp_(g * g, share(1 - self._squared_decay))  # n ← ρ n + (1-ρ) g²
+                _average_square(n, g, share(1 - self._squared_decay))
                 m.lerp_(g, share(1 - self._decay))
-                root = torch.addcmul(n, m, m, value=-1).clamp_(min=0).add_(self._min_squared_gradient).sqrt_()
-                w.addcdiv_(g, root, value=-self._step_size)
+                scale = torch.addcmul(n, m, m, value=-1).clamp_(min=0).add_(self._min_squared_gradient).rsqrt_()
+                w.addcmul_(g, scale, value=-self._step_size)
 
     @property
     def averages(self) -> dict[str, list[Parameters]]:
@@ -68,18 +68,26 @@ class RMSProp:
         states = (population.groups[group], self._mean_square[group], velocity)
         with torch.no_grad():
             for (w, n, v, g), share in _slices(states, gradients, active):
-                n.lerp_(g * g, share(1 - self._decay))  # n ← ρ n + (1-ρ) g²
-                root = n.add(self._epsilon).sqrt_()
+                _average_square(n, g, share(1 - self._decay))
+                scale = n.add(self._epsilon).rsqrt_()
                 if self._velocity:
-                    v.lerp_(v * self._momentum + self._step_size * (g / root), share(1.0))
+                    v.lerp_(v * self._momentum + self._step_size * (g * scale), share(1.0))
                     w.addcmul_(v, torch.ones_like(v).mul_(share(1.0)), value=-1)
                 else:
-                    w.addcdiv_(g, root, value=-self._step_size)
+                    w.addcmul_(g, scale, value=-self._step_size)
 
     @property
     def averages(self) -> dict[str, list[Parameters]]:
         """What a resumed run needs, by name."""
         return {"mean_square": self._mean_square} | ({"velocity": self._velocity} if self._velocity else {})
+
+
+def _average_square(n: Tensor, g: Tensor, share: float | Tensor) -> None:
+    """n ← ρ n + (1-ρ) g², with 1-ρ = share."""
+    if isinstance(share, Tensor):
+        n.lerp_(g * g, share)
+    else:
+        n.mul_(1 - share).addcmul_(g, g, value=share)  # without a temporary: the cost is the memory that is moved
 
 
 def _zeros_like(population: Population) -> list[Parameters]:
