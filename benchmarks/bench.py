@@ -340,7 +340,8 @@ def main() -> None:
     load.append(os.getloadavg()[0])
     print_table(rows)
     print(f"load average before and after: {load[0]:.1f}, {load[1]:.1f}; {(time.perf_counter() - BEGAN) / 60:.1f} minutes")
-    report = {"command": "make bench", "machine": machine(), "load_average": load, "rows": [asdict(row) for row in rows]}
+    command = " ".join(["python", *sys.argv])
+    report = {"command": command, "machine": machine(), "load_average": load, "rows": [asdict(row) for row in rows]}
     args.out.write_text(json.dumps(report, indent=1) + "\n")
     print(f"written: {args.out}")
 
