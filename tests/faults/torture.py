@@ -625,7 +625,7 @@ ROWS = {
     "signals": Kind("SIGINT, SIGTERM, SIGHUP, SIGUSR1: saved within 5 s, outcome identical", signals, 4, 100),
     "fuzz": Kind("malformed configurations, checkpoints, logs, memories: one sentence", fuzz, 5_000, 200_000),
     "payloads": Kind("pickle, zip, npz, link, folder in place of every file: nothing runs", payloads, 0, 1),
-    "soak": Kind("memory against frames", soak, 6_000, 1_000_000),
+    "soak": Kind("memory against frames", soak, 100_000, 1_000_000),
 }
 
 

@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+from comper.agents.comper import ComperAgent
 from comper.agents.floors import ConstantAgent, RandomAgent
 from comper.environments.interface import Step
 from comper.errors import DivergedError
@@ -116,3 +118,23 @@ def test_a_q_value_that_is_no_number_stops_the_run() -> None:
     loop, _ = loop_of(RandomConfig(), Broken(made, num_actions=2), [Corridor()], made)
     with pytest.raises(DivergedError, match="diverged"):
         loop.run()
+
+
+@pytest.mark.parametrize("network", ["q_network", "qlstm"])
+def test_a_weight_that_is_no_number_stops_the_run_at_the_next_update(network: str) -> None:
+    config = ComperConfig(frames=400, replay_start_steps=8, train_period_steps=4, target_period_steps=20)
+    made = setups((5,), [0])
+
+    class Poisoned(ComperAgent):
+        def learn(self, t: int, trials: Sequence[int]) -> None:
+            if t == 40:
+                weights = getattr(self, network).population.groups[0]
+                with torch.no_grad():
+                    next(iter(weights.values())).view(-1)[0] = float("nan")
+            super().learn(t, trials)
+
+    loop, (tape,) = loop_of(config, Poisoned(config, made, num_actions=2, device=torch.device("cpu")), [Corridor()], made)
+    with pytest.raises(DivergedError, match="NaN or infinite"):
+        loop.run()
+    assert loop.t == 40  # learned from at step 40, noticed before step 41
+    assert tape.totals is None
