@@ -130,13 +130,15 @@ def test_wrong_use_gets_a_sentence_and_exit_code_2(
         ("batch_size = true", "must be of type int"),
         ("batch_size = 1.5", "must be of type int"),
         ("batch_size = 0", "greater than 0"),
+        ("discount = 1" + "0" * 400, "too large"),
+        ("frames = 1" + "0" * 400, "at most 1,000,000,000,000"),
         ("batch_size = ", "not a TOML file"),
         ("[train]\nbatch_size = 3", "unknown key 'train'"),
         ("a = " + "[" * 5000, "not a TOML file"),
         ("a = " + "9" * 5000, "not a TOML file"),
         ("#" * 70_000, "larger than"),
     ],
-    ids=["typo", "text", "bool", "float", "zero", "torn", "table", "nested", "digits", "huge"],
+    ids=["typo", "text", "bool", "float", "zero", "large float", "large int", "torn", "table", "nested", "digits", "huge"],
 )
 def test_wrong_config_file_gets_a_sentence(
     content: str, says: str, capsys: pytest.CaptureFixture[str], tmp_path: Path

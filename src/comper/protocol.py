@@ -7,6 +7,7 @@ A `source` names the paper's table, section or algorithm; where the paper is sil
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +19,9 @@ ACTION_NAMES = (
     "LEFTFIRE", "DOWNFIRE", "UPRIGHTFIRE", "UPLEFTFIRE", "DOWNRIGHTFIRE", "DOWNLEFTFIRE",
 )  # fmt: skip
 """ALE's own names, in ALE's own order."""
+
+MAX_COUNT = 10**12
+"""More than any machine could count to in a run: a larger number is a slip."""
 
 TRIALS = 5
 """Trials of each agent on each game. Table 3."""
@@ -95,8 +99,10 @@ class ProtocolConfig:
     def __post_init__(self) -> None:
         for name in _fields_where(self, _must_be_positive):
             _require(getattr(self, name) > 0, name, getattr(self, name), "greater than 0")
+        for name in _fields_where(self, lambda f: f.type == "int"):
+            _require(getattr(self, name) <= MAX_COUNT, name, "a huge number", f"at most {MAX_COUNT:,}")
         for name in _fields_where(self, lambda f: f.type == "float"):
-            _require(getattr(self, name) >= 0, name, getattr(self, name), "0 or more")
+            _require(0 <= getattr(self, name) < math.inf, name, getattr(self, name), "0 or more, and finite")
         for f in dataclasses.fields(self):
             choices = f.metadata["choices"]
             _require(

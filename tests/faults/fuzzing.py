@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import random
 import resource
@@ -171,7 +172,7 @@ class Laboratory:
             name = rng.choice(sorted(arrays))
             arrays[name] = _changed_array(arrays[name], rng)
         elif place == "value":
-            values["values"][rng.choice(sorted(values["values"]))] = rng.choice(JSON_VALUES)
+            values["values"][rng.choice(sorted(values["values"]))] = copy.deepcopy(rng.choice(JSON_VALUES))
         else:
             frames = _mutated(frames, rng)
         files = {
@@ -239,7 +240,7 @@ def _json_file(content: bytes, rng: random.Random) -> bytes:
         while isinstance(node, dict) and node:
             key = rng.choice(sorted(node))
             if not isinstance(node[key], dict) or rng.random() < 0.3:
-                node[key] = rng.choice(JSON_VALUES)
+                node[key] = copy.deepcopy(rng.choice(JSON_VALUES))  # or a value could come to hold itself
                 break
             node = node[key]
     plain.pop("sha256", None)

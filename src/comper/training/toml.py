@@ -59,7 +59,10 @@ def _checked(fields: Mapping[str, dataclasses.Field[Any]], name: str, value: Any
     is_right = isinstance(value, TYPES[kind]) and not isinstance(value, bool)
     if not is_right:
         raise UsageError(f"{where}: {name} = {value!r} must be of type {kind}.")
-    return float(value) if kind == "float" else value
+    try:
+        return float(value) if kind == "float" else value
+    except OverflowError:
+        raise UsageError(f"{where}: {name} is too large for a number.") from None
 
 
 def _value(value: Any) -> str:
