@@ -18,6 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from comper.errors import UsageError
 from comper.memory.frames import FrameStore
 from comper.memory.indexes import NO_MATCH, ExactIndex, FaissIndex, L2Index, SimilarityIndex, TransitionKey, make_index
+from comper.memory.indexes.base import packed
 from comper.memory.indexes.postings import MAX_PIXELS, Postings
 
 pytest.importorskip("faiss").omp_set_num_threads(1)  # on a busy machine its threads wait for each other for long
@@ -574,3 +575,8 @@ def test_an_empty_index_reads_back_empty() -> None:
         assert index.get_index(key(1)) == NO_MATCH
         index.update_index(0, key(1))
         assert index.get_index(key(1)) == 0
+
+
+def test_ids_that_no_store_gives_are_refused() -> None:
+    with pytest.raises(ValueError, match="31 bits"):
+        packed(TransitionKey((2**40,), 0, 0.0, (1,)))

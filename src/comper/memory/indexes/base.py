@@ -65,7 +65,10 @@ def _layout(num_s: int, num_s_next: int) -> struct.Struct:
 def packed(key: TransitionKey) -> bytes:
     """A key as bytes, equal where keys are equal: a quarter of what tuples of numbers take."""
     num_s, num_s_next = len(key.s), len(key.s_next)
-    return _layout(num_s, num_s_next).pack(num_s, *key.s, *key.s_next, key.a, key.r + 0.0)  # -0.0 equals 0.0
+    try:
+        return _layout(num_s, num_s_next).pack(num_s, *key.s, *key.s_next, key.a, key.r + 0.0)  # -0.0 equals 0.0
+    except struct.error as error:
+        raise ValueError(f"{key}: ids and actions have 31 bits ({error}).") from None
 
 
 def unpacked(content: bytes) -> TransitionKey:
