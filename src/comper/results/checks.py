@@ -42,7 +42,8 @@ def coinciding_trials(summary: Summary) -> list[Finding]:
     for (agent, game), trials in summary.cells.items():
         never_scored = [trial for trial in trials if not trial.scores.any()]
         if len(never_scored) > 1:
-            text = f"{agent}, {game_title(game)}: seeds {_listed(t.seed for t in never_scored)} never scored a point."
+            text = f"{agent}, {game_title(game)}: seeds {_listed(t.seed for t in never_scored)} never scored a point, so "
+            text += "their logs cannot show whether they are independent."
             findings.append(Finding(NOTE, "coinciding", text))
         groups = _groups([trial for trial in trials if trial.scores.any()])
         if groups:
