@@ -123,7 +123,7 @@ def memory_sizes(summary: Summary) -> Plot | None:
         axes.set_xlabel("frames, thousands")
     legend(figure, [line_handle(game_title(game), index) for index, game in enumerate(games)])
     sentence = (
-        "Similar-transition sets held by the transition memory (TM, above) and the reduced one (RTM, below), mean over trials. "
+        "Similar-transition sets held by the transition memory (TM, above) and the reduced one (RTM, below), mean of trials. "
         "TM is shown at its largest between two lines of the log; logs without that figure (tm_peak_sets) show it as it was "
         "when the line was written, which by the paper's settings is just after it was emptied."
     )
