@@ -35,12 +35,12 @@ def own_memory() -> int:
 def ours(frames: Any, agent: str, compression: str) -> tuple[int, Sample]:
     """COMPER's memories (TM, TMI, RTM) or the replay memory of DQN, with the frame store."""
     from comper.memory.compressed import make_frame_store
+    from comper.memory.history import ObservationHistory
     from comper.memory.indexes import make_index
     from comper.memory.reduced import ReducedTransitionMemory
     from comper.memory.replay import ReplayMemory
     from comper.memory.transition_memory import TransitionMemory
     from comper.memory.transitions import Transition
-    from comper.training.history import ObservationHistory
 
     history = 1 if agent == "single" else 4
     capacity = len(frames) - 1

@@ -180,7 +180,7 @@ class Run:
 
         from comper.agents.interface import TrialSetup
         from comper.memory.compressed import make_frame_store
-        from comper.training.history import ObservationHistory
+        from comper.memory.history import ObservationHistory
         from comper.training.loop import Loop, Trial
         from comper.training.randomness import streams
         from comper.training.train import make_agent, make_stepper
@@ -240,7 +240,7 @@ NUM_SETS = 1_000
 
 
 def qlstm_ours(game: str) -> Side:
-    from comper.agents.qlstm import TrainingSet
+    from comper.learners.qlstm_learner import TrainingSet
     from comper.protocol import ComperConfig
 
     run = Run(game, ComperConfig())

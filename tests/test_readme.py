@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from comper.protocol import PAPER_GAMES, PRESETS, TRIALS
-from comper.results.floors import load_floors
-from comper.results.statistics import final_score
+from comper.report.floors import load_floors
+from comper.report.statistics import final_score
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

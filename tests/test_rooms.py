@@ -11,17 +11,18 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "comper"
 
-GROUND = {"errors", "protocol", "runfolder"}
+GROUND = {"errors", "protocol", "settings"}
 """What every room may stand on."""
 
 ARROWS = {
-    "environments": set(),
+    "environments": {"report"},
     "memory": set(),
     "networks": set(),
-    "agents": {"memory", "networks"},
-    "training": {"environments", "agents", "memory", "networks"},
-    "results": set(),
-    "experiments": {"training", "environments", "agents", "results"},
+    "learners": {"memory", "networks"},
+    "agents": {"memory", "learners", "networks"},
+    "runs": set(),
+    "training": {"environments", "agents", "memory", "networks", "runs"},
+    "report": {"runs"},
 }
 """Room -> rooms it may import, besides the ground."""
 
@@ -60,7 +61,7 @@ def test_every_room_has_its_arrows_listed() -> None:
         ("comper.memory.indexes", ["torch", "ale_py", "faiss", "cv2"]),
         ("comper.environments", ["torch", "ale_py", "cv2", "gymnasium"]),
         ("comper.training.train", ["torch", "ale_py", "rich"]),
-        ("comper.results.commands", ["torch", "ale_py", "matplotlib", "jinja2"]),
+        ("comper.report.commands", ["torch", "ale_py", "matplotlib", "jinja2"]),
     ],
 )
 def test_importing_a_room_brings_nothing_heavy(module: str, forbidden: list[str]) -> None:

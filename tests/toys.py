@@ -10,9 +10,9 @@ import numpy as np
 from comper.agents.interface import Agent, TrialSetup
 from comper.environments.interface import Step
 from comper.memory.frames import FrameStore
+from comper.memory.history import ObservationHistory
 from comper.protocol import ProtocolConfig
-from comper.runfolder import EpisodeRecord
-from comper.training.history import ObservationHistory
+from comper.runs.folder import EpisodeRecord
 from comper.training.loop import Loop, Trial
 from comper.training.randomness import streams
 

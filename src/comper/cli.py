@@ -139,7 +139,7 @@ def _agent_of(argv: list[str]) -> str:
 
 
 def _train(args: argparse.Namespace) -> int:
-    from comper.results.scoreboard import scoreboard
+    from comper.report.scoreboard import scoreboard
     from comper.training.train import RunOptions, preset_config, resolve_games, train_population
 
     config = _config(preset_config(args.agent), args)
@@ -152,7 +152,7 @@ def _train(args: argparse.Namespace) -> int:
 
 def _config(config: AnyConfig, args: argparse.Namespace) -> AnyConfig:
     """The preset, changed by the TOML file and then by the flags."""
-    from comper.training.toml import read_settings, with_settings
+    from comper.settings import read_settings, with_settings
 
     if args.config is not None:
         config = with_settings(config, read_settings(args.config), where=str(args.config))
@@ -191,7 +191,7 @@ def _resume(args: argparse.Namespace) -> int:
     else:
         folders = resume(args.folders, **options)
     if folders:
-        from comper.results.scoreboard import scoreboard
+        from comper.report.scoreboard import scoreboard
 
         print(scoreboard(folders))
     return 0
@@ -204,7 +204,7 @@ def _add_verify(commands: Any) -> None:
 
 
 def _verify(args: argparse.Namespace) -> int:
-    from comper.training.verify import verify
+    from comper.runs.verify import verify
 
     verdicts = []
     for verdict in verify(args.folder):
@@ -219,7 +219,7 @@ def _verify(args: argparse.Namespace) -> int:
 
 
 def _add_results(commands: Any) -> None:
-    from comper.results.commands import COMMANDS
+    from comper.report.commands import COMMANDS
 
     for name, command in COMMANDS.items():
         parser = commands.add_parser(
@@ -243,8 +243,8 @@ def _add_floors(commands: Any) -> None:
 
 
 def _floors(args: argparse.Namespace) -> int:
-    from comper.experiments.floors import measure_floors, with_measured
-    from comper.results.floors import FLOORS_FILE, load_floors, save_floors
+    from comper.environments.measure_floors import measure_floors, with_measured
+    from comper.report.floors import FLOORS_FILE, load_floors, save_floors
     from comper.training.train import resolve_games
 
     if args.seed < 0 or (args.workers is not None and args.workers < 1):

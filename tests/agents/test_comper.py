@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from comper.agents.acting import epsilon_greedy
 from comper.agents.comper import ComperAgent
+from comper.learners.acting import epsilon_greedy
 from comper.memory.transitions import Transition
 from comper.protocol import ComperConfig
 from tests.toys import setups

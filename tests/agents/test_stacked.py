@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from comper.agents import frame_bank
 from comper.agents.comper import ComperAgent
 from comper.agents.dqn import DQNAgent
-from comper.networks import optimisers, parameters
+from comper.learners import frame_bank, optimisers
+from comper.networks import parameters
 from comper.protocol import ComperConfig, DQNConfig
 from tests.toys import Corridor, Tape, loop_of, setups
 

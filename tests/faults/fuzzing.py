@@ -19,16 +19,16 @@ from comper.environments.atari import AtariFactory
 from comper.environments.stepper import SerialStepper
 from comper.errors import ComperError
 from comper.protocol import PRESETS
-from comper.runfolder import CONFIG_FILE, EPISODES_FILE, MANIFEST_FILE, digest, read_json_lines, read_sealed_manifest, sealed
-from comper.training import checkpoints
-from comper.training.lock import RunLock
+from comper.runs import checkpoints
+from comper.runs.folder import CONFIG_FILE, EPISODES_FILE, MANIFEST_FILE, digest, read_json_lines, read_sealed_manifest, sealed
+from comper.runs.lock import RunLock
+from comper.runs.recorder import Recorder
+from comper.runs.states import unpack
+from comper.runs.verify import verify_run
+from comper.settings import parse_settings, with_settings
 from comper.training.population import Member, _restore, _saved, _setup
 from comper.training.randomness import environment_seed
-from comper.training.recorder import Recorder
 from comper.training.resume import UnfinishedRun, open_unfinished
-from comper.training.states import unpack
-from comper.training.toml import parse_settings, with_settings
-from comper.training.verify import verify_run
 
 SLOW_SECONDS = 5.0
 JSON_VALUES: list[Any] = [None, True, -1, 0, 1, 2**70, 1e308, -0.5, "", "x" * 1000, [], {}, [[]], {"a": {}}, "../../x", "\0"]

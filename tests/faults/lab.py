@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from comper.runfolder import EPISODES_FILE, METRICS_FILE, WEIGHTS_FILE, digest
+from comper.runs.folder import EPISODES_FILE, METRICS_FILE, WEIGHTS_FILE, digest
 from comper.training.resume import resume
 from comper.training.train import train
 

@@ -31,10 +31,10 @@ from typing import Any
 import numpy as np
 
 from comper.errors import ComperError
-from comper.runfolder import LOG_FILES, METRICS_FILE
-from comper.training import checkpoints
+from comper.runs import checkpoints
+from comper.runs.folder import LOG_FILES, METRICS_FILE
+from comper.runs.verify import verify_run
 from comper.training.resume import open_unfinished
-from comper.training.verify import verify_run
 from tests.faults import lab
 from tests.faults.lab import Scenario
 
@@ -539,7 +539,7 @@ def _replace(path: Path, payload: bytes | None, outside: Path) -> None:
 
 def _seal_again(folder: Path) -> None:
     """What an attacker would do: make the digests of every checkpoint fit its files."""
-    from comper.runfolder import digest, sealed
+    from comper.runs.folder import digest, sealed
 
     for path in checkpoints.paths(folder):
         try:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from comper.networks.optimisers import MnihRMSProp, RMSProp
+from comper.learners.optimisers import MnihRMSProp, RMSProp
 from comper.networks.parameters import LayerSpec, ParameterSpec, Population
 
 ONE_WEIGHT = [LayerSpec("L", (ParameterSpec("w", (1,), constant=1.0),))]

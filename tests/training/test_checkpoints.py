@@ -17,20 +17,20 @@ from comper.environments.atari import AtariFactory
 from comper.environments.stepper import SerialStepper
 from comper.errors import DamagedFileError, DivergedError, LockedError, ResourceError
 from comper.memory.compressed import CompressedFrameStore
+from comper.memory.frame_archive import FrameArchive
 from comper.memory.frames import FrameStore
 from comper.protocol import AnyConfig, ComperConfig, DQNConfig
-from comper.runfolder import digest
-from comper.training import checkpoints
-from comper.training.checkpoints import Checkpoint
-from comper.training.frame_archive import FrameArchive
+from comper.runs import checkpoints
+from comper.runs.checkpoints import Checkpoint
+from comper.runs.folder import digest
+from comper.runs.lock import RunLock
+from comper.runs.recorder import Recorder
+from comper.runs.states import pack, replace_weights, unpack, weights_of
 from comper.training.keeper import COUNTERS, Keeper, Saved, Schedule
-from comper.training.lock import RunLock
 from comper.training.loop import Loop
 from comper.training.population import Member, _saved, _setup
 from comper.training.randomness import environment_seed
-from comper.training.recorder import Recorder
 from comper.training.signals import StopRequest
-from comper.training.states import pack, replace_weights, unpack, weights_of
 from comper.training.train import make_agent
 
 EMPTY = {name: {"bytes": 0, "sha256": digest(b"")["sha256"]} for name in ("episodes.jsonl", "metrics.jsonl")}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from comper.memory.frames import FrameStore
-from comper.training.history import ObservationHistory
+from comper.memory.history import ObservationHistory
 
 
 def frame(value: int) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:

@@ -14,7 +14,7 @@ from comper.agents.floors import ConstantAgent, RandomAgent
 from comper.environments.interface import Step
 from comper.errors import DivergedError
 from comper.protocol import ComperConfig, ConstantConfig, RandomConfig
-from comper.runfolder import EpisodeRecord
+from comper.runs.folder import EpisodeRecord
 from tests.toys import Corridor, loop_of, setups
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from comper.memory.frames import FrameStore
+from comper.memory.history import ObservationHistory
 from comper.training import progress as progress_module
-from comper.training.history import ObservationHistory
 from comper.training.loop import Trial
 from comper.training.progress import describe, progress
 from tests.toys import Tape

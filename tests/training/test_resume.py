@@ -20,8 +20,9 @@ from comper.agents.floors import RandomAgent
 from comper.cli import main
 from comper.errors import DivergedError, ResourceError, StoppedError
 from comper.protocol import ComperConfig, DQNConfig, RandomConfig
-from comper.runfolder import sealed
-from comper.training import checkpoints, preflight
+from comper.runs import checkpoints
+from comper.runs.folder import sealed
+from comper.training import preflight
 from comper.training.keeper import Keeper
 from comper.training.resume import resume
 from comper.training.train import train

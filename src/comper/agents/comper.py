@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from comper.agents.acting import act_by
-from comper.agents.frame_bank import FrameBank
 from comper.agents.interface import TrialSetup
-from comper.agents.q_network import QNetwork
-from comper.agents.qlstm import QLSTM, TrainingSet
+from comper.learners.acting import act_by
+from comper.learners.frame_bank import FrameBank
+from comper.learners.q_learner import QNetwork
+from comper.learners.qlstm_learner import QLSTM, TrainingSet
 from comper.memory.indexes import make_index
 from comper.memory.reduced import ReducedTransitionMemory
 from comper.memory.transition_memory import TransitionMemory

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from comper.agents.acting import act_by
-from comper.agents.frame_bank import FrameBank
 from comper.agents.interface import TrialSetup
-from comper.agents.q_network import QNetwork
+from comper.learners.acting import act_by
+from comper.learners.frame_bank import FrameBank
+from comper.learners.q_learner import QNetwork
 from comper.memory.replay import ReplayMemory
 from comper.memory.transitions import Transition, TransitionBatch
 from comper.networks.parameters import LayerSpec, Population

@@ -9,7 +9,7 @@ import torch
 
 from comper.environments.games import rom_checksum
 from comper.errors import UsageError
-from comper.training.recorder import versions
+from comper.runs.recorder import versions
 
 DECISIVE_PACKAGES = ("numpy", "torch", "ale_py", "opencv_python_headless")
 """Packages whose arithmetic, or saved state, a run rests on."""

@@ -12,14 +12,14 @@ from typing import Any
 from comper.agents.interface import Agent, TrialSetup
 from comper.environments.stepper import Stepper
 from comper.errors import DamagedFileError, StoppedError
-from comper.training import checkpoints
-from comper.training.checkpoints import Checkpoint
-from comper.training.frame_archive import FrameArchive
+from comper.memory.frame_archive import FrameArchive
+from comper.runs import checkpoints
+from comper.runs.checkpoints import Checkpoint
+from comper.runs.recorder import Recorder
+from comper.runs.states import PARSING_ERRORS, pack, unpack
 from comper.training.loop import Trial
 from comper.training.randomness import generator_state, set_generator_state
-from comper.training.recorder import Recorder
 from comper.training.signals import StopRequest
-from comper.training.states import PARSING_ERRORS, pack, unpack
 
 PERIOD_STEPS = 5_000
 PERIOD_SECONDS = 120.0

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from comper.agents.interface import Agent
 from comper.environments.interface import Step
 from comper.errors import DivergedError
+from comper.memory.history import ObservationHistory
 from comper.memory.transitions import Transition
 from comper.protocol import ProtocolConfig
-from comper.runfolder import EpisodeRecord
-from comper.training.history import ObservationHistory
-from comper.training.states import weights_of
+from comper.runs.folder import EpisodeRecord
+from comper.runs.states import weights_of
 
 
 class Environments(Protocol):

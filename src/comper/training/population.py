@@ -12,18 +12,18 @@ import torch
 from comper.agents.interface import Agent, TrialSetup
 from comper.environments.stepper import Stepper
 from comper.memory.compressed import make_frame_store
+from comper.memory.frame_archive import FrameArchive
+from comper.memory.history import ObservationHistory
 from comper.protocol import AnyConfig
-from comper.training.checkpoints import Checkpoint
-from comper.training.frame_archive import FrameArchive
-from comper.training.history import ObservationHistory
+from comper.runs.checkpoints import Checkpoint
+from comper.runs.recorder import Recorder
+from comper.runs.states import Arrays, replace_weights
 from comper.training.keeper import Keeper, Saved
 from comper.training.loop import Loop, Trial
 from comper.training.preflight import max_frames
 from comper.training.progress import progress
 from comper.training.randomness import streams
-from comper.training.recorder import Recorder
 from comper.training.signals import stop_requests
-from comper.training.states import Arrays, replace_weights
 from comper.training.train import RunOptions
 
 MAX_RESERVED_FRAMES = 200_000

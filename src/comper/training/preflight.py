@@ -11,7 +11,7 @@ from pathlib import Path
 
 from comper.errors import ResourceError
 from comper.protocol import NUM_ACTIONS, AnyConfig, ComperConfig, DQNConfig, ProtocolConfig
-from comper.training.checkpoints import NUM_LATEST
+from comper.runs.checkpoints import NUM_LATEST
 
 PROCESS_BYTES = 500_000_000
 """Python, torch and the emulator library, measured at 390 MB, with room for a batch on its way through the networks."""

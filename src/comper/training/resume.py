@@ -14,17 +14,18 @@ import safetensors
 import safetensors.numpy
 import torch
 
-from comper import runfolder
 from comper.errors import ComperError, DamagedFileError, UsageError
 from comper.protocol import AnyConfig
-from comper.training import checkpoints, preflight
-from comper.training.checkpoints import Checkpoint
+from comper.runs import checkpoints
+from comper.runs import folder as runfolder
+from comper.runs.checkpoints import Checkpoint
+from comper.runs.lock import RunLock
+from comper.runs.recorder import Recorder, check_logs
+from comper.runs.states import Arrays, unpack, weights_of
+from comper.settings import MAX_BYTES, parse_settings, to_toml, with_settings
+from comper.training import preflight
 from comper.training.conditions import check_conditions
-from comper.training.lock import RunLock
 from comper.training.population import Member, run_population
-from comper.training.recorder import Recorder, check_logs
-from comper.training.states import Arrays, unpack, weights_of
-from comper.training.toml import MAX_BYTES, parse_settings, to_toml, with_settings
 from comper.training.train import RunOptions, choose_device, make_agent, make_stepper, preset_config, train_pairs
 
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from comper.errors import UsageError
 from comper.protocol import ACTION_NAMES, PRESETS, AnyConfig, ComperConfig, ConstantConfig, DQNConfig, ProtocolConfig
-from comper.runfolder import run_path
-from comper.training.toml import with_settings
+from comper.runs.folder import run_path
+from comper.settings import with_settings
 
 if TYPE_CHECKING:
     import torch
@@ -125,10 +125,10 @@ def train_pairs(
     starting_points: Sequence[StartingPoint] | None = None,
 ) -> list[Path]:
     """Train one agent on (game, seed) pairs, each from weights of its own choice where starting points are given."""
+    from comper.runs.recorder import Recorder, check_for_run
     from comper.training import preflight
     from comper.training.conditions import conditions
     from comper.training.population import Member, run_population
-    from comper.training.recorder import Recorder, check_for_run
 
     paths = [run_path(out, agent=agent_name, game=game, seed=s) for game, s in pairs]
     for path in paths:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from comper.memory.frames import FrameStore
 from comper.memory.indexes.base import NO_MATCH, SimilarityIndex, TransitionKey
 from comper.memory.indexes.exact import ExactIndex
-from comper.memory.indexes.flat import FaissIndex
+from comper.memory.indexes.faiss_index import FaissIndex
 from comper.memory.indexes.l2 import L2Index
 
 __all__ = ["NO_MATCH", "ExactIndex", "FaissIndex", "L2Index", "SimilarityIndex", "TransitionKey", "make_index"]

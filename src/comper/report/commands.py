@@ -1,0 +1,104 @@
+"""`comper report` and `comper import-release`, for cli.py to wire: arguments, and a function from arguments to exit code."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from comper.report.findings import NOTE, Finding
+
+
+@dataclass(frozen=True)
+class Command:
+    """A subcommand: `add_arguments(parser)`, then `run(args)` for its exit code."""
+
+    summary: str
+    description: str
+    add_arguments: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], int]
+
+
+def add_report_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `comper report`."""
+    parser.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="a folder with run folders in it, at any depth")
+    parser.add_argument(
+        "--out", type=Path, required=True, metavar="OUT", help="where index.html, tables/ and figures/ are written"
+    )
+    parser.add_argument("--seed", type=_seed, default=0, metavar="N", help="seed of the bootstrap intervals (default 0)")
+    parser.add_argument("--no-progress", dest="progress", action="store_false", help="do not show progress")
+
+
+def run_report(args: argparse.Namespace) -> int:
+    """Write a report and say where it is and what its reader must know; 3 where a run was left out as wrong."""
+    from comper.report.report import report
+
+    result = report(args.folders, args.out, seed=args.seed, progress=args.progress)
+    _tell([finding for finding in result.findings if finding.severity != NOTE])
+    running = f", {result.running} unfinished ones named but not averaged in" if result.running else ""
+    trials = f"{result.trials} {'trial' if result.trials == 1 else 'trials'}"
+    print(f"{result.page}: {trials}{running}; {len(result.tables)} tables, {len(result.figures)} figures.")
+    return result.exit_code
+
+
+def add_import_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `comper import-release`."""
+    parser.add_argument("source", type=Path, metavar="DIR", help="a folder with the published logs, GAME-TRIAL/progress.json")
+    parser.add_argument("--agent", required=True, metavar="NAME", help="the name these trials get in reports")
+    parser.add_argument("--out", type=Path, required=True, metavar="RUNS", help="where run folders are written")
+    parser.add_argument("--frames", type=_frames, default=100_000, metavar="N", help="their frame budget (default 100000)")
+
+
+def run_import(args: argparse.Namespace) -> int:
+    """Import published logs and say what was noticed; 3 where a log is damaged."""
+    from comper.report.release import import_release
+
+    result = import_release(args.source, agent=args.agent, out=args.out, frames=args.frames)
+    _tell(result.findings)
+    print(f"{args.out}: {len(result.folders)} trials of {args.agent}.")
+    return result.exit_code
+
+
+COMMANDS = {
+    "report": Command(
+        "run folders to tables, figures and one page",
+        "Write one self-contained page, its tables (CSV, LaTeX) and its figures (SVG, PNG) from run folders. Damaged runs "
+        "are left out and named, and the exit code is 3.\n\nexample:\n  comper report runs --out report",
+        add_report_arguments,
+        run_report,
+    ),
+    "import-release": Command(
+        "the logs published with the paper to run folders",
+        "Turn the logs published with the paper (JSON lines, one progress.json a trial) into ordinary run folders.\n\n"
+        "example:\n  comper import-release released-logs/single_frames --agent released-single --out runs",
+        add_import_arguments,
+        run_import,
+    ),
+}
+"""By name; give a parser `description` and `formatter_class=argparse.RawDescriptionHelpFormatter`."""
+
+
+def _tell(findings: list[Finding]) -> None:
+    for finding in findings:
+        where = f" ({finding.where})" if finding.where and finding.where not in finding.text else ""
+        print(f"{finding.severity}: {finding.text}{where}", file=sys.stderr)
+
+
+def _seed(text: str) -> int:
+    return _whole_number(text, least=0)
+
+
+def _frames(text: str) -> int:
+    return _whole_number(text, least=1)
+
+
+def _whole_number(text: str, *, least: int) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = least - 1
+    if number < least:
+        raise argparse.ArgumentTypeError(f"{text!r}: must be a whole number, {least} or more")
+    return number

@@ -1,0 +1,206 @@
+"""How figures look and are saved: colours for all eyes, shapes for black-and-white print, the same bytes every time."""
+
+from __future__ import annotations
+
+import html
+import io
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from comper.errors import UsageError
+from comper.report.paper_tables import game_title
+
+INK = "#20262d"
+MUTED = "#6b7480"
+GRID = "#dde1e6"
+PAPER = "#ffffff"
+# Okabe and Ito's palette without its black and yellow, which vanish on a dark or a white page.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#7f7f7f", "#8c564b")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (3, 1)), (0, (1, 1)), (0, (7, 2, 2, 2)))
+HATCHES = ("", "///", "..", "xx", "\\\\\\", "---", "++", "oo")
+
+_SETTINGS = {
+    "svg.hashsalt": "comper", "svg.fonttype": "none", "font.size": 9, "axes.titlesize": 9, "axes.titleweight": "bold",
+    "axes.titlelocation": "left", "axes.titley": 1.0, "axes.labelsize": 8.5, "axes.labelcolor": MUTED, "axes.edgecolor": MUTED,
+    "axes.linewidth": 0.6, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "axes.axisbelow": True,
+    "grid.color": GRID, "grid.linewidth": 0.6, "text.color": INK, "axes.titlecolor": INK, "xtick.color": MUTED,
+    "ytick.color": MUTED, "xtick.labelcolor": INK, "ytick.labelcolor": INK, "xtick.labelsize": 8, "ytick.labelsize": 8,
+    "xtick.major.size": 2.5, "ytick.major.size": 0, "lines.linewidth": 1.3, "lines.markersize": 4, "legend.frameon": False,
+    "legend.fontsize": 8, "hatch.linewidth": 0.5, "hatch.color": PAPER, "patch.linewidth": 0.6, "figure.facecolor": PAPER,
+    "path.simplify_threshold": 0.3,
+}  # fmt: skip
+
+
+_VARIABLES = {INK: "--ink", MUTED: "--muted", GRID: "--grid", PAPER: "--paper"}
+_VARIABLES |= {colour: f"--series-{index}" for index, colour in enumerate(COLOURS)}
+"""The page's name for each colour, so that a dark page can brighten it."""
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A figure with its name (of the files), title and the sentence that says what it shows."""
+
+    name: str
+    title: str
+    sentence: str
+    figure: Any
+    section: str
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A figure in the formats of a report."""
+
+    name: str
+    title: str
+    sentence: str
+    section: str
+    svg: bytes
+    png: bytes
+
+    @property
+    def inline(self) -> str:
+        """The figure as a part of the page: it takes the page's colours and keeps its ids to itself."""
+        return _inlined(self.svg.decode(), self.name, self.title)
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """The settings under which figures are made and saved, whatever the user's own matplotlib settings are."""
+    matplotlib = _matplotlib()
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(_SETTINGS)
+        yield
+
+
+def panels(
+    rows: int, columns: int, *, cell: tuple[float, float], margins: tuple[float, float, float, float], gap: float = 0.6
+) -> Any:
+    """A figure of rows x columns axes of `cell` inches, with margins (left, right, bottom, top), and its axes by row."""
+    _matplotlib()
+    from matplotlib.figure import Figure
+
+    left, right, bottom, top = margins
+    gaps = (0.45 if columns > 1 else 0.0, gap if rows > 1 else 0.0)
+    width = left + right + columns * cell[0] + (columns - 1) * gaps[0]
+    height = bottom + top + rows * cell[1] + (rows - 1) * gaps[1]
+    figure = Figure(figsize=(width, height))
+    axes = [
+        [
+            figure.add_axes((
+                (left + c * (cell[0] + gaps[0])) / width, (bottom + (rows - 1 - r) * (cell[1] + gaps[1])) / height,
+                cell[0] / width, cell[1] / height,
+            ))
+            for c in range(columns)
+        ]
+        for r in range(rows)
+    ]  # fmt: skip
+    return figure, axes
+
+
+def game_panels(games: list[str], agents: list[str]) -> tuple[Any, list[Any]]:
+    """Small panels, at most four in a row, one for each game, under one legend of the agents."""
+    columns = min(4, len(games))
+    rows = -(-len(games) // columns)
+    top = 0.3 + legend_height(len(agents), columns=4)
+    cell = (min(4.6, 8.35 / columns - 0.45), 1.25 if columns > 2 else 1.9)
+    figure, grid = panels(rows, columns, cell=cell, margins=(0.6, 0.1, 0.45, top), gap=0.5)
+    cells = [axes for row in grid for axes in row]
+    for axes in cells[len(games) :]:
+        axes.remove()
+    for axes, game in zip(cells, games, strict=False):
+        axes.set_title(game_title(game))
+    legend(figure, [line_handle(agent, index) for index, agent in enumerate(agents)])
+    return figure, cells[: len(games)]
+
+
+def label_outer(cells: list[Any], x_label: str, y_label: str) -> None:
+    """Label the axes at the left and the bottom edge of the panels of games."""
+    columns = min(4, len(cells))
+    for index, axes in enumerate(cells):
+        if index % columns == 0:
+            axes.set_ylabel(y_label)
+        if index + columns >= len(cells):
+            axes.set_xlabel(x_label)
+
+
+def look(index: int) -> dict[str, Any]:
+    """Colour, marker and line of the agent or game with this number; told apart without colour too."""
+    return {"color": COLOURS[index % 8], "marker": MARKERS[index % 8], "linestyle": LINES[index % 8]}
+
+
+def line_handle(label: str, index: int, **changes: Any) -> Any:
+    """An agent's or a game's entry in a legend of lines."""
+    return handle(label, **look(index) | changes)
+
+
+def handle(label: str, **appearance: Any) -> Any:
+    """An entry in a legend."""
+    from matplotlib.lines import Line2D
+
+    return Line2D([], [], label=label, **appearance)
+
+
+def patch_handle(label: str, index: int) -> Any:
+    """An entry in a legend of bars."""
+    from matplotlib.patches import Patch
+
+    return Patch(label=label, facecolor=COLOURS[index % 8], hatch=HATCHES[index % 8], edgecolor=PAPER)
+
+
+def legend_height(entries: int, *, columns: int) -> float:
+    """Inches that a legend of so many entries needs."""
+    return 0.2 * -(-entries // columns)
+
+
+def legend(figure: Any, handles: list[Any], *, columns: int = 4) -> None:
+    """One legend for the whole figure, in its top margin."""
+    figure.legend(
+        handles=handles, loc="upper left", bbox_to_anchor=(0.005, 1.0), ncols=columns, borderaxespad=0.3, handlelength=2.6
+    )
+
+
+def draw(plot: Plot) -> Drawn:
+    """Save a figure as SVG and PNG; call it under `style()`."""
+    svg, png = io.BytesIO(), io.BytesIO()
+    plot.figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
+    plot.figure.savefig(png, format="png", dpi=120, metadata={"Software": None})
+    return Drawn(plot.name, plot.title, plot.sentence, plot.section, svg.getvalue(), png.getvalue())
+
+
+def _matplotlib() -> Any:
+    try:
+        import matplotlib
+    except ImportError:
+        raise UsageError('A report needs matplotlib: pip install "comper[report]".') from None
+    return matplotlib
+
+
+def _inlined(svg: str, name: str, title: str) -> str:
+    svg = svg[svg.index("<svg") :]
+    used = set(re.findall(r'url\(#([^)]+)\)|href="#([^"]+)"', svg))
+    names = {first or second for first, second in used}
+    svg = re.sub(r' id="([^"]+)"', lambda m: f' id="{name}-{m[1]}"' if m[1] in names else "", svg)
+    svg = re.sub(r"url\(#([^)]+)\)", rf"url(#{name}-\1)", svg)
+    svg = re.sub(r'href="#([^"]+)"', rf'href="#{name}-\1"', svg)
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.S)
+    width = float(svg.split('viewBox="0 0 ', 1)[1].split(" ", 1)[0]) * 4 / 3
+    frame = f'role="img" aria-label="{html.escape(title)}" style="max-width:{1.15 * width:.0f}px;min-width:{_least(width)}px"'
+    svg = re.sub(r"<svg ([^>]*?)>", lambda m: f"<svg {_without_size(m[1])} {frame}>", svg, count=1)
+    for colour, variable in _VARIABLES.items():
+        svg = svg.replace(colour, f"var({variable})")
+    return svg
+
+
+def _least(width: float) -> int:
+    """Below this width a figure scrolls inside its box instead of shrinking further."""
+    return round(min(width, max(330, 0.8 * width)))
+
+
+def _without_size(attributes: str) -> str:
+    return re.sub(r'\b(width|height|version|xmlns:xlink|xmlns)="[^"]*"\s*', "", attributes).strip()

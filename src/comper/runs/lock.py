@@ -1,0 +1,47 @@
+"""One writer a run: a lock that the kernel lets go of when its holder ends, however it ends."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from comper.errors import LockedError, UsageError
+from comper.runs.folder import LOCK_FILE
+
+
+class RunLock:
+    """Held from its making until `release`."""
+
+    def __init__(self, run: Path) -> None:
+        try:
+            self._descriptor = os.open(run / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as error:
+            raise UsageError(f"{run}: cannot be written to ({error.strerror}).") from None
+        if not _lock(self._descriptor):
+            self.release()
+            raise LockedError(f"{run}: another process is working on this run. Wait for it, or stop it first.")
+
+    def release(self) -> None:
+        """Let go; the file stays, because deleting it would race with the next holder."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+def _lock(descriptor: int) -> bool:
+    if sys.platform == "win32":
+        import msvcrt
+
+        try:
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        except OSError:
+            return False
+        return True
+    import fcntl
+
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

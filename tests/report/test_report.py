@@ -1,0 +1,238 @@
+"""A report end to end: its files, its determinism, its exit codes, and the page in a real browser."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import subprocess
+import sys
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from comper.errors import ComperError, DamagedFileError, UsageError
+from comper.report import page as page_module
+from comper.report.commands import COMMANDS
+from comper.report.report import ReportResult, report
+
+from . import chromium
+from .conftest import MakeLog, MakeRun
+
+
+def _runs(make_run: MakeRun, *, seeds: int = 3) -> None:
+    for seed in range(seeds):
+        make_run("comper-single", "freeway", seed)
+        make_run("comper-single", "video_pinball", seed, [15_000.0 + 900 * seed + 10 * i for i in range(12)])
+        make_run("dqn", "freeway", seed, [float(i) for i in range(20 + seed)], memory=False)
+
+
+@pytest.fixture
+def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawing is most of a report's time; these tests look at its words and numbers."""
+    monkeypatch.setattr("comper.report.report._draw", lambda summary, stage: [])
+
+
+def _contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def test_a_report_writes_page_tables_and_figures(make_run: MakeRun, tmp_path: Path) -> None:
+    _runs(make_run)
+    result = report([tmp_path / "runs"], tmp_path / "out", progress=False)
+    assert (result.trials, result.exit_code) == (9, 0)
+    names = set(_contents(tmp_path / "out"))
+    for table in ("last_episodes", "thirds", "per_game", "aggregates", "improvement", "floors", "trials"):
+        assert {f"tables/{table}.csv", f"tables/{table}.tex"} <= names
+    for figure in (
+        "score_against_floor", "iterations_per_trial", "set_sizes", "set_sizes_over_episodes", "occurrences", "memory_sizes",
+        "details_freeway", "learning_curves", "wall_time", "performance_profiles", "aggregates", "improvement",
+    ):  # fmt: skip
+        assert {f"figures/{figure}.svg", f"figures/{figure}.png"} <= names
+
+
+def test_the_same_runs_give_the_same_bytes(make_run: MakeRun, tmp_path: Path) -> None:
+    _runs(make_run, seeds=2)
+    for out in ("first", "second"):
+        report([tmp_path / "runs"], tmp_path / out, progress=False)
+    assert _contents(tmp_path / "first") == _contents(tmp_path / "second")
+    report([tmp_path / "runs"], tmp_path / "third", seed=1, progress=False)
+    assert _contents(tmp_path / "first")["index.html"] != _contents(tmp_path / "third")["index.html"]
+
+
+def test_a_later_report_removes_what_it_no_longer_writes_and_nothing_else(make_run: MakeRun, tmp_path: Path) -> None:
+    make_run(game="freeway")
+    report([tmp_path / "runs"], tmp_path / "out", progress=False)
+    (tmp_path / "out" / "figures" / "mine.svg").write_text("kept")
+    make_run(game="asterix", out=tmp_path / "others")
+    report([tmp_path / "others"], tmp_path / "out", progress=False)
+    names = set(_contents(tmp_path / "out"))
+    assert "figures/details_freeway.svg" not in names
+    assert {"figures/details_asterix.svg", "figures/mine.svg"} <= names
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_damage_is_reported_and_the_rest_is_whole(make_run: MakeRun, tmp_path: Path) -> None:
+    _runs(make_run)
+    expected = report([tmp_path / "runs"], tmp_path / "before", progress=False)
+    broken = make_run("comper-single", "freeway", 9)
+    log = broken / "episodes.jsonl"
+    log.write_text(log.read_text().replace('"score": ', '"score": 1', 1))
+    result = report([tmp_path / "runs"], tmp_path / "after", progress=False)
+    assert (expected.exit_code, result.exit_code) == (0, 3)
+    assert _cells(expected) == _cells(result), "a damaged run changes no number"
+    html = result.page.read_text()
+    assert "Left out" in html
+    assert "seed-9/episodes.jsonl" in html
+
+
+def _cells(result: ReportResult) -> dict[str, Any]:
+    return {table.name: table.csv_rows() for table in result.tables}
+
+
+@pytest.mark.usefixtures("no_figures")
+@pytest.mark.parametrize("change", ["edit", "delete", "repeat"])
+def test_one_changed_line_never_changes_a_mean_silently(make_run: MakeRun, tmp_path: Path, change: str) -> None:
+    make_run(seed=0)
+    path = make_run(seed=1) / "episodes.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    for index in range(len(lines)):
+        edited = json.dumps(json.loads(lines[index]) | {"score": 999.0}) + "\n"
+        middle = {"edit": [edited], "delete": [], "repeat": [lines[index]] * 2}[change]
+        path.write_text("".join(lines[:index] + middle + lines[index + 1 :]))
+        result = report([tmp_path / "runs"], tmp_path / "out", progress=False)
+        assert (result.exit_code, result.trials) == (3, 1)
+
+
+def test_nothing_to_report_is_said(make_run: MakeRun, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="No run folders"):
+        report([tmp_path], tmp_path / "out", progress=False)
+    folder = make_run(finished=False)
+    with pytest.raises(UsageError, match="No run is finished yet"):
+        report([tmp_path], tmp_path / "out", progress=False)
+    (folder / "manifest.json").write_text("{")
+    with pytest.raises(DamagedFileError, match="No run can be reported"):
+        report([tmp_path], tmp_path / "out", progress=False)
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_an_unwritable_place_is_a_mistake_of_the_caller(make_run: MakeRun, tmp_path: Path) -> None:
+    make_run()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="cannot be written"):
+        report([tmp_path / "runs"], tmp_path / "file", progress=False)
+
+
+def test_one_trial_of_an_unknown_game_makes_a_page(make_run: MakeRun, tmp_path: Path) -> None:
+    make_run("mine", "breakout", 0, [1.0], memory=False)
+    result = report([tmp_path / "runs"], tmp_path / "out", progress=False)
+    assert result.exit_code == 0
+    assert "No floor has been measured" in result.page.read_text()
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_published_logs_are_compared_with_print(make_log: MakeLog, tmp_path: Path) -> None:
+    make_log("asterix", 1, (239,) * 12)
+    _run("import-release", tmp_path / "released", "--agent", "printed", "--out", tmp_path / "runs", "--frames", 2400)
+    result = report([tmp_path / "runs"], tmp_path / "out", progress=False)
+    rows = list(csv.reader((tmp_path / "out" / "tables" / "printed_counts.csv").read_text().splitlines()))
+    assert [row[:2] for row in rows[1:]] == [["Table 1", "2"], ["Table 2", "6"]]
+    assert "printed_differences" in {table.name for table in result.tables}
+
+
+def _run(name: str, *arguments: object) -> int:
+    parser = ArgumentParser()
+    command = COMMANDS[name]
+    command.add_arguments(parser)
+    return command.run(parser.parse_args([str(argument) for argument in arguments]))
+
+
+def test_the_commands_answer_with_exit_codes(make_run: MakeRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_run(seed=0)
+    make_run(seed=1, finished=False)
+    assert _run("report", tmp_path / "runs", "--out", tmp_path / "out") == 0
+    captured = capsys.readouterr()
+    assert "1 trial, 1 unfinished ones named but not averaged in" in captured.out
+    assert "Figures drawn" in captured.err
+    (make_run(seed=2) / "episodes.jsonl").write_text("no\n")
+    assert _run("report", tmp_path / "runs", "--out", tmp_path / "out", "--no-progress") == 3
+    assert "error: Left out" in capsys.readouterr().err
+    for bad in ("-1", "x"):
+        with pytest.raises(SystemExit):
+            _run("report", tmp_path, "--out", tmp_path / "out", "--seed", bad)
+    with pytest.raises(ComperError):
+        _run("import-release", tmp_path, "--agent", "a", "--out", tmp_path / "runs")
+
+
+def test_results_import_no_agent_no_torch_and_no_drawing_until_needed() -> None:
+    code = (
+        "import sys, comper.report.commands, comper.report.report, comper.report.release, comper.report.floors; "
+        "heavy = {'torch', 'ale_py', 'matplotlib', 'jinja2', 'rich', 'scipy', 'comper.agents', 'comper.training'}; "
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert answer.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("missing", ["matplotlib", "jinja2"])
+def test_a_missing_extra_is_named(make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
+    make_run()
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(UsageError, match=rf'{missing}: pip install "comper\[report\]"'):
+        report([tmp_path], tmp_path / "out", progress=False)
+
+
+def test_digits_are_grouped_by_space_alone() -> None:
+    grouped = page_module.group_digits("1234567.89")
+    assert re.sub(r"<[^>]+>", "", grouped) == "1234567.89"
+    assert grouped.count('class="k"') == 2
+    assert page_module.group_digits("1234.5") == "1234.5"
+    assert page_module.group_digits("Table 12345") == "Table 12345"
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_the_page_escapes_what_the_folders_say(make_run: MakeRun, tmp_path: Path) -> None:
+    folder = make_run()
+    manifest = json.loads((folder / "manifest.json").read_text()) | {
+        "device": "<script>alert(1)</script>",
+        "remarks": ["<b>x</b>"],
+    }
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    html = report([tmp_path / "runs"], tmp_path / "out", progress=False).page.read_text()
+    assert "<script" not in html
+    assert "&lt;b&gt;x&lt;/b&gt;" in html
+
+
+@pytest.mark.skipif(chromium.PROGRAM is None, reason="no Chromium on PATH")
+def test_the_page_in_a_real_browser(make_run: MakeRun, tmp_path: Path) -> None:
+    _runs(make_run)
+    result = report([tmp_path / "runs"], tmp_path / "out", progress=False)
+    with chromium.Browser(tmp_path / "profile") as browser:
+        for width, dark in ((1280, False), (380, False), (1280, True)):
+            browser.open(result.page, width=width, dark=dark)
+            assert browser.complaints() == []
+            assert browser.requests() == [result.page.as_uri()]
+            assert browser.evaluate("document.documentElement.scrollWidth") <= width, "only boxes scroll sideways"
+            _check_figures(browser, result.figures)
+        assert browser.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(16, 18, 21)"
+        for table in result.tables:
+            _check_table(browser, tmp_path / "out" / "tables" / f"{table.name}.csv", table.name, has_best=table.has_best)
+        assert browser.pdf().startswith(b"%PDF")
+
+
+def _check_figures(browser: chromium.Browser, names: list[str]) -> None:
+    script = "[...document.querySelectorAll('figure')].map(f => {const r = f.querySelector('svg').getBoundingClientRect();"
+    script += "return [f.id, r.width > 100, r.height > 50, f.querySelector('figcaption').innerText.length > 20]})"
+    assert sorted(browser.evaluate(script)) == sorted([f"figure-{name}", True, True, True] for name in names)
+    ids = browser.evaluate("[...document.querySelectorAll('[id]')].map(e => e.id)")
+    assert len(ids) == len(set(ids))
+
+
+def _check_table(browser: chromium.Browser, path: Path, name: str, *, has_best: bool) -> None:
+    script = f"[...document.querySelectorAll('table[data-table={name}] tbody tr')].map(tr => "
+    script += "[...tr.querySelectorAll('[data-v]')].map(v => v.hasAttribute('data-none') ? '' : v.textContent))"
+    with open(path, newline="") as file:
+        _, *rows = csv.reader(file)
+    assert browser.evaluate(script) == [row[:-1] if has_best else row for row in rows]
