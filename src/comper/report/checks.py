@@ -9,9 +9,10 @@ from itertools import combinations
 import numpy as np
 
 from comper.protocol import TRIALS
+from comper.report.facts import PAPER_FRAMES, learns, num_scored_episodes
 from comper.report.findings import NOTE, WARNING, Finding
 from comper.report.names import ATARI, family, game_title
-from comper.report.read import PAPER_FRAMES, Trial, from_manifest, learns, num_scored_episodes
+from comper.report.reading import Trial
 from comper.report.summary import Summary
 from comper.report.tables.table import cut_text
 
@@ -40,8 +41,8 @@ def coinciding_trials(summary: Summary) -> list[Finding]:
         if groups:
             coinciding = "; ".join(f"seeds {_listed(t.seed for t in group)}{_difference(group)}" for group in groups)
             text = (
-                f"{agent}, {game_title(game)}: {sum(map(len, groups))} of {len(trials)} trials coincide: {coinciding}. They are not "
-                f"independent, so standard deviations and intervals are too small."
+                f"{agent}, {game_title(game)}: {sum(map(len, groups))} of {len(trials)} trials coincide: {coinciding}. "
+                "They are not independent, so standard deviations and intervals are too small."
             )
             findings.append(Finding(WARNING, "coinciding", text))
     return findings
@@ -139,7 +140,8 @@ def other_budgets(summary: Summary) -> list[Finding]:
         budgets = {trial.config.get("frames") for trial in trials}
         others = sorted(budget for budget in budgets if isinstance(budget, int) and budget != PAPER_FRAMES)
         if others:
-            text = f"{agent}: trained for {', '.join(f'{budget:,}' for budget in others)} frames, not the paper's {PAPER_FRAMES:,}"
+            frames = ", ".join(f"{budget:,}" for budget in others)
+            text = f"{agent}: trained for {frames} frames, not the paper's {PAPER_FRAMES:,}"
             findings.append(Finding(WARNING, "settings", f"{text}: not comparable with the printed columns."))
     return findings
 
@@ -201,8 +203,7 @@ def unequal_versions(summary: Summary) -> list[Finding]:
 
 
 def _made_by(trial: Trial) -> dict[str, object]:
-    versions = from_manifest(trial, "versions")
-    return (versions if isinstance(versions, dict) else {}) | {"commit": from_manifest(trial, "commit")}
+    return {**trial.manifest.versions, "commit": trial.manifest.commit}
 
 
 def few_episodes(summary: Summary) -> list[Finding]:
@@ -246,11 +247,9 @@ def overshoots(summary: Summary) -> list[Finding]:
 def remarks(summary: Summary) -> list[Finding]:
     """What the importer noted down about a published log."""
     return [
-        Finding(NOTE, "remark", f"{trial.name}: {remark}", str(from_manifest(trial, "source_file") or trial.folder))
+        Finding(NOTE, "remark", f"{trial.name}: {remark}", trial.manifest.source_file or str(trial.folder))
         for trial in summary.runs.trials
-        if isinstance(noted := from_manifest(trial, "remarks"), list)
-        for remark in noted
-        if isinstance(remark, str)
+        for remark in trial.manifest.remarks
     ]
 
 

@@ -11,11 +11,12 @@ from typing import Any
 from comper import __version__
 from comper.errors import UsageError
 from comper.protocol import TRIALS
+from comper.report.facts import changed_settings
 from comper.report.figures.drawing import Drawn
 from comper.report.findings import ERROR, WARNING, Finding
 from comper.report.names import ATARI, FAMILIES, family, game_title
 from comper.report.published import reference
-from comper.report.read import Trial, changed_settings
+from comper.report.reading import Trial
 from comper.report.summary import Summary
 from comper.report.tables.table import Table, cut_text
 

@@ -12,15 +12,16 @@ from pathlib import Path
 from comper.errors import DamagedFileError, ResourceError, UsageError
 from comper.progress import show_progress
 from comper.report.checks import check
+from comper.report.facts import load_floors
 from comper.report.figures import draw_figures
 from comper.report.figures.drawing import Drawn
 from comper.report.findings import ERROR, Finding, by_severity
 from comper.report.page import render_page
-from comper.report.read import Runs, load_floors, read_runs
+from comper.report.reading import Runs, read_runs
 from comper.report.summary import Summary
 from comper.report.tables import build_tables
 from comper.report.tables.table import Table
-from comper.runs.folder import write_atomically
+from comper.runs.files import write_atomically
 
 PAGE = "index.html"
 INDEX = "report.json"

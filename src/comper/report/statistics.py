@@ -1,4 +1,4 @@
-"""Scores as the paper's protocol defines them, and what the field expects today beside them (Agarwal et al. 2021, arXiv 2108.13264).
+"""Scores as the paper defines them, and what the field expects today beside them (Agarwal et al. 2021, arXiv 2108.13264).
 
 A game is a stratum: the bootstrap resamples trials within each game, so that every replicate has the same games. Written here
 with NumPy because rliable 1.2.0 accepts a seed and ignores it; a test compares the two.

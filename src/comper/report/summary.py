@@ -13,19 +13,10 @@ from itertools import permutations
 import numpy as np
 
 from comper.report import statistics
+from comper.report.facts import FLOOR_DECISION_FRAMES, Floors, changed_settings, decision_frames, floor_at, num_scored_episodes
 from comper.report.names import ATARI, FAMILIES, family, in_page_order
 from comper.report.published import reference
-from comper.report.read import (
-    FLOOR_DECISION_FRAMES,
-    Array,
-    Floors,
-    Runs,
-    Trial,
-    changed_settings,
-    decision_frames,
-    floor_at,
-    num_scored_episodes,
-)
+from comper.report.reading import Array, Runs, Trial
 from comper.report.statistics import Interval
 
 FLOOR_NORMALISED = "floor-normalised"
@@ -195,8 +186,7 @@ def _changes(trials: list[Trial]) -> list[str]:
         for key, (value, default) in changed_settings(trial).items()
     )
     return [
-        words if count == len(trials) else f"{words} (in {count} of {len(trials)} trials)"
-        for words, count in counts.items()
+        words if count == len(trials) else f"{words} (in {count} of {len(trials)} trials)" for words, count in counts.items()
     ]
 
 

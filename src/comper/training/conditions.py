@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 from comper.environments.games import rom_checksum
 from comper.errors import UsageError
-from comper.runs.recorder import versions
+from comper.runs.manifest import Manifest
+from comper.runs.provenance import versions
 
 DECISIVE_PACKAGES = ("numpy", "torch", "ale_py", "opencv_python_headless")
 """Packages whose arithmetic, or saved state, a run rests on."""
@@ -21,7 +21,7 @@ def conditions(game: str, device: torch.device) -> dict[str, Any]:
         "device": device_name(device),
         "threads": torch.get_num_threads(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
-        "rom_md5": rom_checksum(game),
+        "identity": {"rom_md5": rom_checksum(game)},
     }
 
 
@@ -30,24 +30,25 @@ def device_name(device: torch.device) -> str:
     return f"cuda ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else "cpu"
 
 
-def check_conditions(manifest: Mapping[str, Any], device: torch.device) -> None:
+def check_conditions(manifest: Manifest, device: torch.device) -> None:
     """Refuse to continue a run where its bits would be others, and say how to get the same conditions."""
-    here = conditions(str(manifest.get("game")), device)
-    saved, now = manifest.get("versions"), versions()
+    here = conditions(manifest.game, device)
+    now = versions()
     for package in DECISIVE_PACKAGES:
-        before = saved.get(package) if isinstance(saved, dict) else None
+        before = manifest.versions.get(package)
         if before != now.get(package):
             _refuse(f"was made with {package} {before}, and here is {now.get(package)}", f"Install {package} {before}")
-    if manifest.get("device") != here["device"]:
-        _refuse(f"ran on {manifest.get('device')}, and this is {here['device']}", "Choose that --device")
-    if manifest.get("threads") != here["threads"]:
-        before = manifest.get("threads")
-        _refuse(f"ran with {before} threads, and here are {here['threads']}", f"Set OMP_NUM_THREADS={before}")
-    if manifest.get("cpu_capability") != here["cpu_capability"]:
-        what = f"ran on a processor with {manifest.get('cpu_capability')}, and this one has {here['cpu_capability']}"
-        _refuse(what, f"Set ATEN_CPU_CAPABILITY={str(manifest.get('cpu_capability')).lower()} where the processor can do both")
-    if manifest.get("rom_md5") != here["rom_md5"]:
-        _refuse(f"played a ROM with MD5 {manifest.get('rom_md5')}, and here is {here['rom_md5']}", "Use that ROM")
+    if manifest.device != here["device"]:
+        _refuse(f"ran on {manifest.device}, and this is {here['device']}", "Choose that --device")
+    if manifest.threads != here["threads"]:
+        what = f"ran with {manifest.threads} threads, and here are {here['threads']}"
+        _refuse(what, f"Set OMP_NUM_THREADS={manifest.threads}")
+    if manifest.cpu_capability != here["cpu_capability"]:
+        what = f"ran on a processor with {manifest.cpu_capability}, and this one has {here['cpu_capability']}"
+        _refuse(what, f"Set ATEN_CPU_CAPABILITY={str(manifest.cpu_capability).lower()} where the processor can do both")
+    before, after = manifest.identity.get("rom_md5"), here["identity"]["rom_md5"]
+    if before != after:
+        _refuse(f"played a ROM with MD5 {before}, and here is {after}", "Use that ROM")
 
 
 def _refuse(what: str, remedy: str) -> None:

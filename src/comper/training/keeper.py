@@ -132,7 +132,7 @@ class Keeper:
         tensors, values = pack(state | {"frames": kept.archive.state_dict()})
         names = (checkpoints.TENSORS_FILE, checkpoints.VALUES_FILE, checkpoints.FRAMES_FILE)
         files = dict(zip(names, (tensors, values, kept.archive.content), strict=True))
-        about = {"total_frames": kept.trial.total_frames, "run": kept.record.manifest, **kept.record.position()}
+        about = {"total_frames": kept.trial.total_frames, "run": kept.record.manifest.to_json(), **kept.record.position()}
         kept.good.append(checkpoints.write(kept.record.path, step=step, files=files, about=about))
         kept.good = checkpoints.prune(kept.record.path, kept.good, budget_frames=self._frames)
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from comper.agents.interface import Agent
 from comper.environments.interface import Step
@@ -36,7 +35,7 @@ class Record(Protocol):
 
     def metrics(self, record: dict[str, Any]) -> None: ...
 
-    def finish(self, totals: dict[str, Any], weights: Mapping[str, NDArray[Any]] | None = None) -> None: ...
+    def finish(self, totals: dict[str, Any], weights: Mapping[str, Any] | None = None) -> None: ...
 
 
 class Saver(Protocol):

@@ -17,7 +17,7 @@ from comper.memory.history import ObservationHistory
 from comper.protocol import AnyConfig
 from comper.runs.checkpoints import Checkpoint
 from comper.runs.recorder import Recorder
-from comper.runs.states import Arrays, replace_weights
+from comper.runs.states import Nested, replace_weights
 from comper.training.keeper import Keeper, Saved
 from comper.training.loop import Loop, Trial
 from comper.training.preflight import max_frames
@@ -42,7 +42,7 @@ class Member:
     """Of the checkpoint to continue from."""
     good: list[Checkpoint] = field(default_factory=list)
     """The checkpoints known to be whole, oldest first."""
-    weights: Arrays | None = None
+    weights: Nested | None = None
     """Of another run, to start learning from."""
 
 

@@ -10,19 +10,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import safetensors
-import safetensors.numpy
 import torch
 
-from comper.errors import ComperError, DamagedFileError, UsageError
+from comper.errors import DamagedFileError, UsageError, printable
 from comper.protocol import AnyConfig
 from comper.runs import checkpoints
-from comper.runs import folder as runfolder
 from comper.runs.checkpoints import Checkpoint
+from comper.runs.files import digest, read_file
+from comper.runs.folder import CHECKPOINTS_FOLDER, CONFIG_FILE, MANIFEST_FILE, WEIGHTS_FILE, find_runs, run_path
 from comper.runs.lock import RunLock
-from comper.runs.recorder import Recorder, check_logs
-from comper.runs.states import Arrays, unpack, weights_of
-from comper.settings import MAX_BYTES, parse_settings, to_toml, with_settings
+from comper.runs.manifest import Manifest
+from comper.runs.recorder import Recorder
+from comper.runs.states import Nested, unpack, unpack_weights, weights_of
+from comper.runs.verify import Verdict, verify_run
+from comper.settings import with_settings
 from comper.training import preflight
 from comper.training.conditions import check_conditions
 from comper.training.population import Member, run_population
@@ -35,7 +36,7 @@ class UnfinishedRun:
 
     path: Path
     lock: RunLock
-    manifest: dict[str, Any]
+    manifest: Manifest
     config: AnyConfig
     found: list[Checkpoint]
     """Whole checkpoints whose logs are whole too, oldest first; none: the run starts again from its seed."""
@@ -44,7 +45,7 @@ class UnfinishedRun:
 
     @property
     def name(self) -> str:
-        return f"{self.manifest['game']}/seed-{self.manifest['seed']}"
+        return self.manifest.trial
 
     @property
     def step(self) -> int:
@@ -59,7 +60,7 @@ class UnfinishedRun:
 class StartingPoint:
     """Weights of another run, and where they are from."""
 
-    weights: Arrays
+    weights: Nested
     about: dict[str, Any]
 
 
@@ -100,13 +101,13 @@ def open_unfinished(path: Path) -> UnfinishedRun | None:
     """Lock a run and find what it can go on from; None when it is finished."""
     lock = RunLock(path)
     try:
-        notes: list[str] = []
-        found = [checkpoint for place in reversed(checkpoints.paths(path)) if (checkpoint := _usable(path, place, notes))]
-        manifest = _manifest(path, found, notes)
-        if manifest["status"] == runfolder.FINISHED:
+        verdict = verify_run(path)
+        manifest = _manifest(verdict)
+        if manifest.is_finished:
             lock.release()
             return None
-        return UnfinishedRun(path, lock, manifest, _config(path, manifest), found, notes)
+        manifest.require_this_format(path)
+        return UnfinishedRun(path, lock, manifest, _config(verdict), verdict.checkpoints, list(verdict.damaged.values()))
     except BaseException:
         lock.release()
         raise
@@ -114,64 +115,38 @@ def open_unfinished(path: Path) -> UnfinishedRun | None:
 
 def _runs_in(folders: Any) -> list[Path]:
     given = [folders] if isinstance(folders, str | os.PathLike) else list(folders)
-    paths = runfolder.find_runs(Path(folder) for folder in given)
+    paths = [path for path in find_runs(Path(folder) for folder in given) if _has_begun(path)]
     if not paths:
         raise UsageError(f"No run in {', '.join(map(str, given))}.")
     return paths
 
 
-def _usable(run: Path, path: Path, notes: list[str]) -> Checkpoint | None:
-    """A checkpoint that is whole, and whose logs still hold what they held then; its files are checked, not kept."""
-    try:
-        checkpoint = checkpoints.open_checkpoint(path)
-        checkpoint.read()
-        check_logs(run, checkpoint.logs)
-    except ComperError as error:
-        notes.append(f"{path.name} is skipped: {error}")
-        return None
-    return checkpoint
+def _has_begun(path: Path) -> bool:
+    """Whether a folder holds anything that a run could continue from; one that was emptied does not."""
+    return os.path.lexists(path / MANIFEST_FILE) or (path / CHECKPOINTS_FOLDER).is_dir()
 
 
-def _manifest(path: Path, found: Sequence[Checkpoint], notes: list[str]) -> dict[str, Any]:
-    """The run's manifest, or, where that is damaged, the copy in its newest checkpoint."""
-    try:
-        return _checked_manifest(path, runfolder.read_sealed_manifest(path))
-    except DamagedFileError as error:
-        if not found:
-            raise
-        notes.append(f"{error} It is restored from {found[-1].path.name}.")
-        return _checked_manifest(path, dict(found[-1].about["run"]))
+def _manifest(verdict: Verdict) -> Manifest:
+    if verdict.manifest is None:
+        raise DamagedFileError(verdict.damaged[MANIFEST_FILE])
+    return verdict.manifest
 
 
-def _checked_manifest(path: Path, manifest: dict[str, Any]) -> dict[str, Any]:
-    if manifest.get("format") != runfolder.FORMAT:
-        found = manifest.get("format")
-        raise DamagedFileError(f"{path}: a run of format {found!r}; this version of comper continues {runfolder.FORMAT}.")
-    types = {"agent": str, "game": str, "seed": int, "status": str, "config_sha256": str, "population": list}
-    for key, kind in types.items():
-        if not isinstance(manifest.get(key), kind):
-            raise DamagedFileError(f"{path / runfolder.MANIFEST_FILE}: {key} is {manifest.get(key)!r}.")
-    return manifest
-
-
-def _config(path: Path, manifest: dict[str, Any]) -> AnyConfig:
+def _config(verdict: Verdict) -> AnyConfig:
     """The configuration, which must be the one the run was started with."""
-    file = path / runfolder.CONFIG_FILE
+    if verdict.config is None:
+        raise DamagedFileError(verdict.damaged[CONFIG_FILE])
     try:
-        content = runfolder.read_regular_file(file, max_bytes=MAX_BYTES)
-        config = with_settings(preset_config(manifest["agent"]), parse_settings(content, where=str(file)), where=str(file))
+        return with_settings(preset_config(_manifest(verdict).agent), verdict.config, where=str(verdict.path / CONFIG_FILE))
     except UsageError as error:
         raise DamagedFileError(str(error)) from None
-    if runfolder.digest(to_toml(config).encode())["sha256"] != manifest["config_sha256"]:
-        raise DamagedFileError(f"{file}: not the configuration the run was started with. Put it back, or begin a new run.")
-    return config
 
 
 def _tell(run: UnfinishedRun) -> None:
     for note in run.notes:
         print(note, file=sys.stderr)
     place = f"continues from step {run.step:,}" if run.found else "has no checkpoint and starts again, to the same results"
-    print(f"{run.path} {place}", file=sys.stderr)
+    print(printable(f"{run.path} {place}"), file=sys.stderr)
 
 
 def _groups(runs: Sequence[UnfinishedRun], device: torch.device) -> list[list[UnfinishedRun]]:
@@ -179,11 +154,11 @@ def _groups(runs: Sequence[UnfinishedRun], device: torch.device) -> list[list[Un
     if device.type == "cpu":
         groups: dict[Any, list[UnfinishedRun]] = {}
         for run in runs:
-            groups.setdefault((run.manifest["agent"], run.config, run.step), []).append(run)
+            groups.setdefault((run.manifest.agent, run.config, run.step), []).append(run)
         return list(groups.values())
     populations: dict[Any, list[UnfinishedRun]] = {}
     for run in runs:
-        populations.setdefault((run.manifest["agent"], run.config, tuple(run.manifest["population"])), []).append(run)
+        populations.setdefault((run.manifest.agent, run.config, tuple(run.manifest.population)), []).append(run)
     for group in populations.values():
         common = set.intersection(*({0} | {checkpoint.step for checkpoint in run.found} for run in group))
         for run in group:
@@ -197,8 +172,8 @@ def _members(group: Sequence[UnfinishedRun], device: torch.device) -> list[Membe
     if device.type == "cpu":
         return [_member(run) for run in group]
     members = []
-    for name in group[0].manifest["population"]:
-        game, _, seed = str(name).partition("/seed-")
+    for name in group[0].manifest.population:
+        game, _, seed = name.rpartition("/seed-")
         run = by_name.get(name)
         if run is None:
             _require_finished(group[0], game, int(seed))
@@ -207,8 +182,8 @@ def _members(group: Sequence[UnfinishedRun], device: torch.device) -> list[Membe
 
 
 def _require_finished(sibling: UnfinishedRun, game: str, seed: int) -> None:
-    path = sibling.path.parents[1] / game / f"seed-{seed}"
-    if not path.is_dir() or runfolder.read_sealed_manifest(path)["status"] != runfolder.FINISHED:
+    path = run_path(sibling.path.parents[2], agent=sibling.manifest.agent, game=game, seed=seed)
+    if not path.is_dir() or not Manifest.read(path).is_finished:
         raise UsageError(
             f"{path} was trained together with {sibling.path} on a GPU, where a trial continues exactly only with the others"
             " of its population. Resume the folder above all of them."
@@ -218,9 +193,7 @@ def _require_finished(sibling: UnfinishedRun, game: str, seed: int) -> None:
 def _member(run: UnfinishedRun) -> Member:
     newest = run.found[-1] if run.found else None
     record = Recorder.reopen(run.path, run.manifest, run.lock, newest.about if newest else {})
-    return Member(
-        run.manifest["game"], run.manifest["seed"], record, files=newest.read() if newest else None, good=list(run.found)
-    )
+    return Member(run.manifest.game, run.manifest.seed, record, files=newest.read() if newest else None, good=list(run.found))
 
 
 def _continue(group: Sequence[UnfinishedRun], device: torch.device, options: RunOptions) -> None:
@@ -247,9 +220,11 @@ def resume_weights_only(
     """Begin new runs from the weights of others: memories, optimisers, random streams and budget all start anew."""
     groups: dict[Any, list[tuple[tuple[str, int], StartingPoint]]] = {}
     for path in _runs_in(folders):
-        manifest = _checked_manifest(path, runfolder.read_sealed_manifest(path))
-        key = (manifest["agent"], _config(path, manifest))
-        groups.setdefault(key, []).append(((manifest["game"], manifest["seed"]), starting_point(path, manifest)))
+        verdict = verify_run(path, with_states=False)
+        manifest = _manifest(verdict)
+        manifest.require_this_format(path)
+        key = (manifest.agent, _config(verdict))
+        groups.setdefault(key, []).append(((manifest.game, manifest.seed), starting_point(path, manifest)))
     options = RunOptions(device, workers, checkpoint_period_steps, show_progress)
     paths = []
     for (agent, config), runs in groups.items():
@@ -258,20 +233,16 @@ def resume_weights_only(
     return paths
 
 
-def starting_point(path: Path, manifest: dict[str, Any]) -> StartingPoint:
+def starting_point(path: Path, manifest: Manifest) -> StartingPoint:
     """The final weights of a finished run, or those of an unfinished one's newest whole checkpoint."""
-    if manifest["status"] == runfolder.FINISHED:
-        expected = manifest.get("files", {}).get(runfolder.WEIGHTS_FILE)
+    if manifest.is_finished:
+        expected = manifest.files.get(WEIGHTS_FILE)
         if expected is None:
             raise UsageError(f"{path}: this agent has no weights.")
-        content = runfolder.read_regular_file(path / runfolder.WEIGHTS_FILE, max_bytes=int(expected["bytes"]))
-        if runfolder.digest(content) != expected:
-            raise DamagedFileError(f"{path / runfolder.WEIGHTS_FILE}: not the file its manifest describes.")
-        try:
-            weights = safetensors.numpy.load(content)
-        except (safetensors.SafetensorError, ValueError, KeyError) as error:
-            raise DamagedFileError(f"{path / runfolder.WEIGHTS_FILE}: cannot be read ({error}).") from None
-        return StartingPoint(weights, {"run": str(path), "step": manifest.get("steps"), **expected})
+        content = read_file(path / WEIGHTS_FILE, max_bytes=int(expected["bytes"]))
+        if digest(content) != expected:
+            raise DamagedFileError(f"{path / WEIGHTS_FILE}: not the file its manifest describes.")
+        return StartingPoint(unpack_weights(content), {"run": str(path), "step": manifest.steps, **expected})
     skipped: list[str] = []
     for place in checkpoints.paths(path):
         try:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from comper.errors import UsageError
 from comper.protocol import ACTION_NAMES, PRESETS, AnyConfig, ComperConfig, ConstantConfig, DQNConfig, ProtocolConfig
 from comper.runs.folder import run_path
-from comper.settings import with_settings
+from comper.settings import to_toml, with_settings
 
 if TYPE_CHECKING:
     import torch
@@ -125,14 +125,16 @@ def train_pairs(
     starting_points: Sequence[StartingPoint] | None = None,
 ) -> list[Path]:
     """Train one agent on (game, seed) pairs, each from weights of its own choice where starting points are given."""
-    from comper.runs.recorder import Recorder, check_for_run
+    from comper.runs.manifest import Manifest
+    from comper.runs.recorder import Recorder, check_can_begin
     from comper.training import preflight
     from comper.training.conditions import conditions
     from comper.training.population import Member, run_population
 
     paths = [run_path(out, agent=agent_name, game=game, seed=s) for game, s in pairs]
+    config_text = to_toml(config)
     for path in paths:
-        check_for_run(path, config)
+        check_can_begin(path, config_text)
     torch_device = choose_device(options.device)
     needs = preflight.check(config, trials=len(pairs), out=out, with_checkpoints=options.with_checkpoints)
     if options.show_progress:
@@ -142,9 +144,16 @@ def train_pairs(
         environments = stack.enter_context(make_stepper(pairs, config, options.num_workers(len(pairs))))
         members = []
         for number, ((game, s), path) in enumerate(zip(pairs, paths, strict=True)):
-            about = {"agent": agent_name, "game": game, "seed": s, **conditions(game, torch_device), "population": population}
             point = starting_points[number] if starting_points else None
-            record = Recorder.create(path, config, about | ({"started_from": point.about} if point else {}))
+            manifest = Manifest(
+                agent=agent_name,
+                game=game,
+                seed=s,
+                **conditions(game, torch_device),
+                population=population,
+                started_from=point.about if point else None,
+            )
+            record = Recorder.create(path, config_text, manifest)
             stack.callback(record.close)
             members.append(Member(game, s, record, weights=point.weights if point else None))
         run_population(members, config, make_agent, environments, torch_device, options=options)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from comper.report import statistics
+from comper.report.facts import num_scored_episodes
 from comper.report.figures.drawing import (
     COLOURS,
     HATCHES,
@@ -22,7 +23,7 @@ from comper.report.figures.drawing import (
 )
 from comper.report.figures.learning import draw_floors
 from comper.report.names import file_name, game_title
-from comper.report.read import Array, num_scored_episodes
+from comper.report.reading import Array
 from comper.report.summary import Summary
 
 DETAILS, COST = "details", "cost"

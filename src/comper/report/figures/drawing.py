@@ -103,9 +103,7 @@ def panels(
     return figure, axes
 
 
-def titled_panels(
-    titles: list[str], handles: list[Any], *, columns: int = 4, height: float = 1.25
-) -> tuple[Any, list[Any]]:
+def titled_panels(titles: list[str], handles: list[Any], *, columns: int = 4, height: float = 1.25) -> tuple[Any, list[Any]]:
     """Panels of `height` inches under one legend, at most `columns` in a row, each with its title."""
     columns = min(columns, len(titles))
     rows = -(-len(titles) // columns)

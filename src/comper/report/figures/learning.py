@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from comper.report.facts import floor_at, num_scored_episodes
 from comper.report.figures.drawing import (
     COLOURS,
     INK,
@@ -26,7 +27,7 @@ from comper.report.figures.drawing import (
 )
 from comper.report.names import ATARI, FAMILIES, asterisk_sentence, file_name, game_title
 from comper.report.published import reference
-from comper.report.read import Array, Trial, floor_at, num_scored_episodes
+from comper.report.reading import Array, Trial
 from comper.report.summary import Summary
 from comper.report.tables.scores import changes_sentence
 
@@ -128,7 +129,7 @@ def score_against_floor(summary: Summary) -> Iterator[Plot]:
     axes.axvline(1, color=INK, linewidth=1.2)
     axes.set_yticks(range(len(games)), [game_title(game) for game in reversed(games)])
     axes.set_ylim(-0.5, len(games) - 0.5)
-    axes.set_xlim(left=0)
+    axes.set_xlim(left=-0.03)  # room for a mark at 0
     axes.grid(axis="y", visible=False)
     axes.set_xlabel("score ÷ score without learning")
     handles = [line_handle(agent, summary.agents.index(agent), linestyle="") for agent in agents]
@@ -156,16 +157,13 @@ def _floor_sentence(summary: Summary, known: list[tuple[str, str]], games: list[
         "nothing better than that was learned. BBF is a strong agent of 2023 (published scores after 20,000 agent steps, "
         f"80,000 frames; against the floor of the paper's decision period).{asterisk_sentence(games)}"
     )
-    missing = [f"{agent} in {game_title(game)}" for agent, game in summary.cells if (agent, game) not in known]
-    if missing:
-        sentence += f" Not shown, as no floor above 0 was measured at its decision period: {_shortened(summary, missing, known)}."
-    return sentence + changes_sentence(summary)
-
-
-def _shortened(summary: Summary, missing: list[str], known: list[tuple[str, str]]) -> str:
-    """The agents that are missing altogether by name alone, the other cells one by one."""
     absent = [agent for agent in summary.agents if not any(agent == other for other, _ in known)]
-    return ", ".join([*absent, *(text for text in missing if not text.startswith(tuple(f"{agent} in " for agent in absent)))])
+    absent += [
+        f"{agent} in {game_title(game)}" for agent, game in summary.cells if agent not in absent and (agent, game) not in known
+    ]
+    if absent:
+        sentence += f" Not shown, as no floor above 0 was measured at its decision period: {', '.join(absent)}."
+    return sentence + changes_sentence(summary)
 
 
 def every_episode(summary: Summary) -> Iterator[Plot]:
@@ -182,7 +180,7 @@ def every_episode(summary: Summary) -> Iterator[Plot]:
     draw_floors(axes, summary, trial.game)
     axes.set_xlim(left=0)
     label_outer([axes], "frames, thousands", "score")
-    floor = "" if floors else " No floor (score without learning) has been measured at this decision period."
+    floor = "" if floors else " No floor has been measured here: what scores without learning is not known."
     sentence = (
         f"The score of every episode at the frame it ended, and the mean of the last {count} episodes: at its right end it "
         f"is the score of the run.{floor}{asterisk_sentence([trial.game])}{changes_sentence(summary)}"

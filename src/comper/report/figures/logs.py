@@ -25,7 +25,7 @@ from comper.report.figures.drawing import (
     titled_panels,
 )
 from comper.report.names import file_name, game_title
-from comper.report.read import Array, Trial
+from comper.report.reading import Array, Trial
 from comper.report.summary import Summary
 
 MEMORY, LOGS = "memory", "logs"
@@ -111,9 +111,7 @@ def sizes(summary: Summary) -> Iterator[Plot]:
         if not agents:
             continue
         top = 0.3 + legend_height(len(games), columns=4)
-        figure, rows = panels(
-            len(spec.columns), len(agents), cell=(2.6, 1.35), margins=(0.75, 0.1, 0.45, top), gap=0.25
-        )
+        figure, rows = panels(len(spec.columns), len(agents), cell=(2.6, 1.35), margins=(0.75, 0.1, 0.45, top), gap=0.25)
         for names, cells in zip(spec.columns, rows, strict=True):
             for axes, agent in zip(cells, agents, strict=True):
                 for index, game in enumerate(games):

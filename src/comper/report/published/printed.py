@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from comper.protocol import FEW_EPISODE_GAMES, PAPER_GAMES, TRIALS
 from comper.report import statistics
 from comper.report.published import reference
-from comper.report.read import Trial, from_manifest
+from comper.report.reading import Trial
 from comper.report.summary import Summary
 
 CUT = "equal"
@@ -67,7 +67,7 @@ def compare_with_printed(summary: Summary) -> list[Comparison]:
 
 def printed_column(trials: list[Trial]) -> str | None:
     """Which printed column a cell of imported trials belongs to; None for runs of our own."""
-    if any(from_manifest(trial, "source") != RELEASED for trial in trials):
+    if any(trial.manifest.source != RELEASED for trial in trials):
         return None
     if "dqn" in trials[0].agent.lower():  # the name the user gave the import
         return "dqn"

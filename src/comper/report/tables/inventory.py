@@ -6,8 +6,9 @@ import math
 from collections.abc import Iterator
 
 from comper.report import statistics
+from comper.report.facts import FLOOR_DECISION_FRAMES, Floor, floor_at, num_scored_episodes
 from comper.report.names import game_title
-from comper.report.read import FLOOR_DECISION_FRAMES, Floor, Trial, floor_at, from_manifest, num_scored_episodes
+from comper.report.reading import Trial
 from comper.report.summary import Summary
 from comper.report.tables.table import Cell, Column, Table, cut_cell, number_cell, text_cell
 
@@ -54,8 +55,8 @@ def _trial_row(trial: Trial) -> list[Cell]:
     score = statistics.final_score(trial.scores, num_scored_episodes(trial)) if trial.scores.size else math.nan
     counts = [text_cell(count) for count in (trial.seed, trial.scores.size, trial.total_frames, trial.total_steps)]
     seconds = math.nan if trial.wall_seconds is None else trial.wall_seconds
-    status = from_manifest(trial, "source") or ("finished" if trial.finished else "running")
-    device, commit = (from_manifest(trial, key) or "" for key in ("device", "commit"))
+    status = trial.manifest.source or trial.manifest.status
+    device, commit = trial.manifest.device or "", trial.manifest.commit or ""
     numbers = [*counts, cut_cell(score), number_cell(seconds / 60, decimals=1)]
-    words = [text_cell(word) for word in (str(status)[:24], str(device)[:24], str(commit)[:10])]
+    words = [text_cell(word) for word in (status[:24], device[:24], commit[:10])]
     return [text_cell(trial.agent), text_cell(trial.game), *numbers, *words]

@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterator
 
 from comper.report import statistics
+from comper.report.facts import FLOOR_DECISION_FRAMES, floor_at
 from comper.report.names import ATARI, FAMILIES, file_name, game_title
 from comper.report.published import reference
-from comper.report.read import FLOOR_DECISION_FRAMES, floor_at
 from comper.report.summary import Summary
 from comper.report.tables.table import Cell, Column, Table, cut_cell, mark_best, no_number, text_cell
 
@@ -34,8 +34,8 @@ def last_episodes_table(summary: Summary) -> Iterator[Table]:
     rows = [mark_best(_last_episodes_row(summary, game), _candidates(summary)) for game in summary.families[ATARI]]
     sentence = (
         "Mean over trials of each trial's mean over its last 10 episodes (3 for games marked *), with the population standard "
-        f"deviation over the trials; scores are cut after two decimals, as the paper's are. {BEST_RULE} {_floor_sentence(summary)} "
-        f"{PUBLISHED}{changes_sentence(summary)}"
+        f"deviation over the trials; scores are cut after two decimals, as the paper's are. {BEST_RULE} "
+        f"{_floor_sentence(summary)} {PUBLISHED}{changes_sentence(summary)}"
     )
     columns = [Column("game", is_text=True), *_score_columns(summary)]
     yield Table("last_episodes", "Scores of the last training episodes", sentence, columns, rows, SECTION)
@@ -47,11 +47,7 @@ def thirds_table(summary: Summary) -> Iterator[Table]:
         return
     columns = [Column("game", is_text=True), Column("end of", is_text=True), *_score_columns(summary)]
     candidates = [index + 1 for index in _candidates(summary)]
-    rows = [
-        mark_best(_third_row(summary, game, third), candidates)
-        for game in summary.families[ATARI]
-        for third in range(3)
-    ]
+    rows = [mark_best(_third_row(summary, game, third), candidates) for game in summary.families[ATARI] for third in range(3)]
     sentence = (
         "Mean over trials of each trial's mean over the last 5 episodes (3 for games marked *) of each third of its episodes, "
         "with the sample standard deviation over the trials; thirds are as equal as can be, the first ones the longer; "

@@ -111,10 +111,7 @@ def mark_best(row: list[Cell], candidates: list[int]) -> list[Cell]:
     """Mark the highest first number among the candidate columns, as shown, and all that tie; none at or below its floor."""
     shown = {index: float(row[index].texts[0]) for index in candidates if row[index].texts[0]}
     best = max(shown.values(), default=math.nan)
-    return [
-        replace(cell, is_best=shown.get(index) == best and not cell.is_below_floor)
-        for index, cell in enumerate(row)
-    ]
+    return [replace(cell, is_best=shown.get(index) == best and not cell.is_below_floor) for index, cell in enumerate(row)]
 
 
 def _tex_cell(cell: Cell) -> str:

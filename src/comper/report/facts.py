@@ -1,7 +1,4 @@
-"""Step 1: run folders and floors, and what a report takes from a run's own record.
-
-Everything a report knows about manifests, settings and the form of the floors stands here.
-"""
+"""What a report takes from a run's own record and from the measured floors."""
 
 from __future__ import annotations
 
@@ -10,20 +7,20 @@ from typing import Any
 from comper import protocol
 from comper.report.floors import Floor, Floors, load_floors
 from comper.report.names import ATARI, family
-from comper.report.reading import Array, Runs, Trial, read_runs
+from comper.report.reading import Trial
 
-__all__ = ["Array", "Floor", "Floors", "Runs", "Trial", "load_floors", "read_runs"]
+__all__ = ["Floor", "Floors", "load_floors"]
 
 PAPER_FRAMES = protocol.ProtocolConfig().frames
 FLOOR_DECISION_FRAMES = protocol.ProtocolConfig().frame_skip
-"""Frames between decisions at which a floor was measured, where its data do not say."""
+"""Frames between decisions with the paper's frame skip, at which every floor was measured."""
 OBSERVATIONS_PER_STEP = {"stacked": 4}
 """Observations made while one action is held, by the setting `observation`; 1 for the others."""
 
 
 def from_manifest(trial: Trial, key: str) -> Any:
-    """A value of a run's manifest, or None where it has none."""
-    return trial.manifest.get(key)
+    """A value that newer manifests have, or None."""
+    return getattr(trial.manifest, key, trial.manifest.other.get(key))
 
 
 def num_scored_episodes(trial: Trial) -> int:
@@ -41,9 +38,10 @@ def decision_frames(trial: Trial) -> int:
 
 def floor_at(floors: Floors, game: str, frames: int) -> Floor | None:
     """The floor of a game measured with a decision every so many frames, or None where nobody measured it."""
-    floor = floors.games.get(game)
-    default = FLOOR_DECISION_FRAMES if family(game) == ATARI else 1
-    return floor if floor is not None and getattr(floor, "decision_frames", default) == frames else None
+    if hasattr(floors, "find"):
+        found: Floor | None = floors.find(game, frames)
+        return found
+    return floors.games.get(game) if frames == FLOOR_DECISION_FRAMES else None
 
 
 def learns(trial: Trial) -> bool:
