@@ -70,7 +70,7 @@ def kind_of(f: dataclasses.Field[Any]) -> str:
 
 
 def _rule(f: dataclasses.Field[Any], value: Any) -> tuple[bool, str, object, str]:
-    """Whether a value is allowed, and the rule in words."""
+    """Whether a value is allowed, and, if not, the rule it breaks."""
     kind, rules = kind_of(f), f.metadata
     if kind in ("str", "bool"):
         choices = rules["choices"]
@@ -78,11 +78,13 @@ def _rule(f: dataclasses.Field[Any], value: Any) -> tuple[bool, str, object, str
     least = rules["least"] if rules["least"] is not None else int(kind == "int")
     most = rules["most"] if rules["most"] is not None else MAX_COUNT
     shown = value if abs(value) < 1e30 else "a huge number"
+    if not value <= most:  # also where it is not a number
+        return False, f.name, shown, f"at most {most:,}"
+    if rules["below"] is not None and value >= rules["below"]:
+        return False, f.name, shown, f"less than {rules['below']:g}"
     if rules["above"] is not None:
-        return rules["above"] < value <= most, f.name, shown, f"greater than {rules['above']:g} and at most {most:,}"
-    if rules["below"] is not None:
-        return least <= value < rules["below"], f.name, shown, f"{least:g} or more and less than {rules['below']:g}"
-    return least <= value <= most, f.name, shown, f"{least:g} or more and at most {most:,}"
+        return value > rules["above"], f.name, shown, f"greater than {rules['above']:g}"
+    return value >= least, f.name, shown, "greater than 0" if least == 1 else f"{least:g} or more"
 
 
 # Changed by name.

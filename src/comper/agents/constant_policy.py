@@ -37,6 +37,11 @@ class ConstantPolicy(Agent):
         """The one action."""
         return np.full(len(trials), self._action), np.zeros(len(trials), np.float32)
 
+    @classmethod
+    def check(cls, config: ConstantConfig, task: Task) -> None:
+        """The action must be one of the environment's."""
+        action_number(config.action, task.action_names)
+
 
 def action_number(action: str, names: Sequence[str]) -> int:
     """The number of an action given by name or number."""

@@ -121,7 +121,11 @@ class Agent(ABC):
         """What metrics.jsonl records of a trial besides the loop's own counters; losses are means since the last call."""
         return {}
 
-    # What is asked before an agent is made.
+    # What is asked before an agent is made and anything is written.
+
+    @classmethod
+    def check(cls, config: Any, task: Task) -> None:  # noqa: B027 -- may do nothing
+        """Raise UsageError where the configuration does not fit the environment."""
 
     @classmethod
     def networks(cls, config: Any, task: Task) -> dict[str, NetworkFactory]:

@@ -3,36 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-
-from comper.environments.games import rom_checksum
+from comper.environments.interface import EnvironmentInfo
 from comper.errors import UsageError
 from comper.runs.recorder import versions
 
-DECISIVE_PACKAGES = ("numpy", "torch", "ale_py", "opencv_python_headless")
-"""Packages whose arithmetic, or saved state, a run rests on."""
+if TYPE_CHECKING:
+    import torch
+
+DECISIVE_PACKAGES = ("numpy", "torch")
+"""Packages whose arithmetic a run rests on; those of its environment are part of the environment's identity."""
 
 
-def conditions(game: str, device: torch.device) -> dict[str, Any]:
-    """Device, threads, processor's instruction set and ROM, as a run's manifest keeps them."""
+def conditions(info: EnvironmentInfo, device: torch.device) -> dict[str, Any]:
+    """Device, threads, processor's instruction set and the environment's identity, as a run's manifest keeps them."""
+    import torch
+
     return {
         "device": device_name(device),
         "threads": torch.get_num_threads(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
-        "rom_md5": rom_checksum(game),
+        "identity": dict(info.identity),
     }
 
 
 def device_name(device: torch.device) -> str:
     """The device as a person knows it."""
+    import torch
+
     return f"cuda ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else "cpu"
 
 
-def check_conditions(manifest: Mapping[str, Any], device: torch.device) -> None:
-    """Refuse to continue a run where its bits would be others, and say how to get the same conditions."""
-    here = conditions(str(manifest.get("game")), device)
+def check_conditions(manifest: Mapping[str, Any], info: EnvironmentInfo, device: torch.device) -> None:
+    """Refuse to continue a run where it would not get the same bits, and say how to get the same conditions."""
+    here = conditions(info, device)
     saved, now = manifest.get("versions"), versions()
     for package in DECISIVE_PACKAGES:
         before = saved.get(package) if isinstance(saved, dict) else None
@@ -46,8 +51,11 @@ def check_conditions(manifest: Mapping[str, Any], device: torch.device) -> None:
     if manifest.get("cpu_capability") != here["cpu_capability"]:
         what = f"ran on a processor with {manifest.get('cpu_capability')}, and this one has {here['cpu_capability']}"
         _refuse(what, f"Set ATEN_CPU_CAPABILITY={str(manifest.get('cpu_capability')).lower()} where the processor can do both")
-    if manifest.get("rom_md5") != here["rom_md5"]:
-        _refuse(f"played a ROM with MD5 {manifest.get('rom_md5')}, and here is {here['rom_md5']}", "Use that ROM")
+    identity = manifest.get("identity")
+    for key, value in here["identity"].items():
+        before = identity.get(key) if isinstance(identity, dict) else None
+        if before != value:
+            _refuse(f"was made with {key} {before}, and here is {value}", f"Get {key} {before}")
 
 
 def _refuse(what: str, remedy: str) -> None:

@@ -1,8 +1,9 @@
-"""Saves trials while they run: when it is time, when a signal asks to stop, and never what has diverged."""
+"""Writes checkpoints while trials run: when it is time, when a signal asks to stop, and never of what has diverged."""
 
 from __future__ import annotations
 
 import os
+import shlex
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -53,71 +54,78 @@ class Schedule:
 
 
 @dataclass
-class Saved:
-    """A trial's way to disk and back."""
+class SavedTrial:
+    """A trial with all that its checkpoints are made of."""
 
     trial: Trial
     setup: TrialSetup
     record: Recorder
     archive: FrameArchive
-    good: list[Checkpoint] = field(default_factory=list)
-    """The checkpoints known to be whole, oldest first."""
+    checkpoints: list[Checkpoint] = field(default_factory=list)
+    """Those known to be whole, oldest first."""
 
 
-class Keeper:
+class Checkpointer:
     """Writes and reads the checkpoints of the trials of one loop."""
 
     def __init__(
         self,
         agent: Agent,
         environments: Stepper,
-        kept: Sequence[Saved],
+        trials: Sequence[SavedTrial],
         *,
         frames: int,
         request: StopRequest,
         period_steps: int | None = None,
         step: int = 0,
     ):
-        self._agent, self._environments, self._kept = agent, environments, kept
+        self._agent, self._environments, self._trials = agent, environments, trials
         self._frames = frames
         self._request = request
         self._schedule = Schedule(period_steps, step)
         self._began = time.monotonic()
         self.num_written, self.num_bytes, self.seconds = 0, 0, 0.0
 
-    def after_step(self, step: int) -> None:
-        """Save if it is time to; stop if a signal asked for it."""
+    def after_step(self, trials: Sequence[Trial], step: int) -> None:
+        """Write checkpoints if it is time to; stop if a signal asked for it."""
         if self._request.name is not None:
             self._stop(step, self._request.name)
         elif self._schedule.is_due(step):
-            self.save(step)
+            self.write(step)
 
-    def save(self, step: int) -> None:
+    def after_trial(self, trial: Trial) -> None:
+        """A finished trial keeps the checkpoints at its thirds; nobody needs its latest any more."""
+        saved = next(saved for saved in self._trials if saved.trial is trial)
+        saved.checkpoints = checkpoints.prune(
+            saved.record.path, saved.checkpoints, budget_frames=self._frames, num_latest=0
+        )
+
+    def write(self, step: int) -> None:
         """Write a checkpoint of every running trial."""
         began = time.monotonic()
-        running = [kept for kept in self._kept if kept.trial.is_running]
-        states = [self._state(kept) for kept in running]
+        running = [saved for saved in self._trials if saved.trial.is_running]
+        states = [self._state(saved) for saved in running]
         with ThreadPoolExecutor(min(len(running), os.cpu_count() or 1) or 1) as pool:
             list(pool.map(self._write, running, states, [step] * len(running)))
         cost = time.monotonic() - began
         self._schedule.note(step, cost)
         self.num_written += 1
-        self.num_bytes = sum(kept.good[-1].num_bytes for kept in running)
+        self.num_bytes = sum(saved.checkpoints[-1].num_bytes for saved in running)
         self.seconds += cost
 
     def _stop(self, step: int, name: str) -> None:
-        folders = " ".join(str(kept.record.path) for kept in self._kept if kept.trial.is_running)
+        folders = shlex.join(str(saved.record.path) for saved in self._trials if saved.trial.is_running)
         if not folders:
             return
         if self._schedule.is_off:
             text = f"checkpoints are off, so `comper resume {folders}` starts again from the beginning"
         else:
-            self.save(step)
+            self.write(step)
             text = f"saved at step {step:,}; continue with `comper resume {folders}`"
         raise StoppedError(f"stopped by {name}: {text}.")
 
-    def _state(self, kept: Saved) -> dict[str, Any]:
-        trial, setup = kept.trial, kept.setup
+    def _state(self, saved: SavedTrial) -> dict[str, Any]:
+        trial, setup = saved.trial, saved.setup
         return {
             "trial": {name: getattr(trial, name) for name in COUNTERS},
             "history": trial.history.state_dict(),
@@ -127,37 +135,32 @@ class Keeper:
             "sampling": generator_state(setup.sampling),
         }
 
-    def _write(self, kept: Saved, state: dict[str, Any], step: int) -> None:
-        kept.archive.take_in()
-        tensors, values = pack(state | {"frames": kept.archive.state_dict()})
+    def _write(self, saved: SavedTrial, state: dict[str, Any], step: int) -> None:
+        saved.archive.take_in()
+        tensors, values = pack(state | {"frames": saved.archive.state_dict()})
         names = (checkpoints.TENSORS_FILE, checkpoints.VALUES_FILE, checkpoints.FRAMES_FILE)
-        files = dict(zip(names, (tensors, values, kept.archive.content), strict=True))
-        about = {"total_frames": kept.trial.total_frames, "run": kept.record.manifest, **kept.record.position()}
-        kept.good.append(checkpoints.write(kept.record.path, step=step, files=files, about=about))
-        kept.good = checkpoints.prune(kept.record.path, kept.good, budget_frames=self._frames)
+        files = dict(zip(names, (tensors, values, saved.archive.content), strict=True))
+        about = {"total_frames": saved.trial.total_frames, "run": saved.record.manifest, **saved.record.position()}
+        saved.checkpoints.append(checkpoints.write(saved.record.path, step=step, files=files, about=about))
+        saved.checkpoints = checkpoints.prune(saved.record.path, saved.checkpoints, budget_frames=self._frames)
 
-    def load(self, kept: Saved, files: dict[str, bytes]) -> None:
+    def load(self, saved: SavedTrial, files: dict[str, bytes]) -> None:
         """Give a trial the state of a checkpoint, whose files have been checked."""
-        trial, setup = kept.trial, kept.setup
+        trial, setup = saved.trial, saved.setup
         state = unpack(files[checkpoints.TENSORS_FILE], files[checkpoints.VALUES_FILE])
         try:
-            kept.archive.load_state_dict(state["frames"], files[checkpoints.FRAMES_FILE])
+            saved.archive.load_state_dict(state["frames"], files[checkpoints.FRAMES_FILE])
             for name in COUNTERS:
                 setattr(trial, name, state["trial"][name])
             trial.history.load_state_dict(state["history"])
-            self._agent.load_state_dict(trial.number, state["agent"])
+            self._agent.load_state_dict(trial.number, state.get("agent", {}))
             self._environments.load_state_dict(trial.number, state["environment"])
             set_generator_state(setup.exploration, state["exploration"])
             set_generator_state(setup.sampling, state["sampling"])
         except (RuntimeError, *PARSING_ERRORS) as error:  # RuntimeError: torch, when shapes differ
             raise DamagedFileError(
-                f"{kept.record.path}: the checkpoint is not of this configuration ({type(error).__name__}: {error})."
+                f"{saved.record.path}: the checkpoint is not of this configuration ({type(error).__name__}: {error})."
             ) from None
-
-    def finish(self, trial: Trial) -> None:
-        """A finished trial keeps the checkpoints at its thirds and drops the latest, which nobody needs any more."""
-        kept = next(kept for kept in self._kept if kept.trial is trial)
-        kept.good = checkpoints.prune(kept.record.path, kept.good, budget_frames=self._frames, num_latest=0)
 
     def summary(self) -> str:
         """How much was saved, in one sentence."""
