@@ -96,4 +96,4 @@ def test_a_copy_of_the_frames_follows_growth_release_and_reuse() -> None:
             setup.frames.release([held.pop(int(rng.integers(len(held))))])
         if step % 7 == 0 and held:
             ids = rng.choice(held, size=(1, 4))
-            assert (bank.gather(ids, [0]).numpy() == setup.frames.frames[ids]).all()
+            assert (bank.gather(ids, [0]).numpy() == setup.frames.gather(ids)).all()

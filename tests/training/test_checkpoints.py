@@ -16,9 +16,6 @@ from comper.agents.interface import Agent
 from comper.environments.atari import AtariFactory
 from comper.environments.stepper import SerialStepper
 from comper.errors import DamagedFileError, DivergedError, LockedError, ResourceError
-from comper.memory.compressed import CompressedFrameStore
-from comper.memory.frame_archive import FrameArchive
-from comper.memory.frames import FrameStore
 from comper.protocol import AnyConfig, ComperConfig, DQNConfig
 from comper.runs import checkpoints
 from comper.runs.checkpoints import Checkpoint
@@ -190,30 +187,6 @@ def test_a_nested_state_is_read_back_with_its_types() -> None:
 def test_what_has_diverged_is_never_saved(bad: Any) -> None:
     with pytest.raises(DivergedError, match="weights"):
         pack({"weights": bad})
-
-
-@pytest.mark.parametrize("make", [FrameStore, CompressedFrameStore])
-def test_frames_come_back_after_many_reuses_of_their_slots(make: type[FrameStore]) -> None:
-    rng = np.random.default_rng(0)
-    store = make((4,), initial_capacity=4)
-    archive = FrameArchive(store)
-    held: list[int] = []
-    for step in range(3000):
-        held.append(store.intern(rng.integers(0, 255, 4).astype(np.uint8)))
-        if len(held) > 40:
-            store.release([held.pop(int(rng.integers(len(held))))])
-        if step % 37 == 0:
-            archive.take_in()
-            other = make((4,), initial_capacity=4)
-            copy = FrameArchive(other)
-            copy.load_state_dict(archive.state_dict(), archive.content)
-            assert other.check_valid() == (True, "valid")
-            assert np.array_equal(other.gather(held), store.gather(held))
-            assert other.nbytes == store.nbytes
-            assert [other.references(i) for i in held] == [store.references(i) for i in held]
-            if step % 74 == 0:
-                store, archive = other, copy  # go on with what was read back
-    assert sum(map(len, archive._slots)) <= 2 * len(store) + 1024 + 37
 
 
 # The state inventory: every row alone decides how a run goes on
