@@ -7,7 +7,7 @@ import os
 import sys
 from typing import Any
 
-from comper.errors import UsageError
+from comper.errors import OutsideCodeError
 
 
 def is_outside_name(name: str) -> bool:
@@ -23,15 +23,15 @@ def load_object(name: str, *, what: str, trusted: tuple[str, ...] | None = None)
     """
     module_name, _, attribute = name.partition(":")
     if trusted is not None and module_name not in trusted:
-        raise UsageError(
+        raise OutsideCodeError(
             f"This run needs {what} {name}, which is code from outside comper. If you trust it, add --trust {module_name}."
         )
     try:
         module = _import(module_name)
     except Exception as error:  # whatever the user's module raises
-        raise UsageError(f"{what} {name}: {module_name} cannot be imported ({type(error).__name__}: {error}).") from error
+        raise OutsideCodeError(f"{what} {name}: {module_name} cannot be imported ({type(error).__name__}: {error}).") from error
     if not hasattr(module, attribute):
-        raise UsageError(f"{what} {name}: {module_name} has no {attribute!r}.")
+        raise OutsideCodeError(f"{what} {name}: {module_name} has no {attribute!r}.")
     return getattr(module, attribute)
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from comper.errors import UsageError
 from comper.memory.frames import FrameStore
 from comper.memory.transitions import Transition
 from comper.protocol import AgentConfig
@@ -67,7 +68,10 @@ class TrialSetup:
 
 
 class Part(Protocol):
-    """A memory or a network of an agent: what is saved in a checkpoint, trial by trial."""
+    """A memory or a network of an agent: what is saved in a checkpoint, trial by trial.
+
+    A network also has `weights(trial)` and `load_weights(trial, weights)`, and its state has them under `weights`.
+    """
 
     def state_dict(self, trial: int) -> dict[str, Any]: ...
 
@@ -120,6 +124,14 @@ class Agent(ABC):
     def metrics(self, trial: int) -> dict[str, Any]:
         """What metrics.jsonl records of a trial besides the loop's own counters; losses are means since the last call."""
         return {}
+
+    def q_values(self, states: NDArray[np.int64], trials: Sequence[int]) -> NDArray[np.float32]:
+        """Q(s, ·) of states given as frame ids (n, history)."""
+        learner: Any = self.parts.get("q_network")
+        if learner is None:
+            raise UsageError("This agent has no Q-values.")
+        values: NDArray[np.float32] = learner.values(states[:, None], trials)[:, 0].cpu().numpy()
+        return values
 
     # What is asked before an agent is made and anything is written.
 

@@ -24,6 +24,10 @@ class Transition(NamedTuple):
     s_next: tuple[int, ...]
     is_terminal: bool
 
+    def clipped(self, bound: float) -> Transition:
+        """The same with its reward within ± bound; 0: as it is."""
+        return self._replace(r=max(-bound, min(bound, self.r))) if bound and abs(self.r) > bound else self
+
 
 @dataclass(frozen=True)
 class TransitionBatch:

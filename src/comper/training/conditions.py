@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from comper.environments.interface import EnvironmentInfo
 from comper.errors import UsageError
-from comper.runs.recorder import versions
+from comper.runs.manifest import Manifest
+from comper.runs.provenance import versions
 
 if TYPE_CHECKING:
     import torch
@@ -35,26 +35,24 @@ def device_name(device: torch.device) -> str:
     return f"cuda ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else "cpu"
 
 
-def check_conditions(manifest: Mapping[str, Any], info: EnvironmentInfo, device: torch.device) -> None:
+def check_conditions(manifest: Manifest, info: EnvironmentInfo, device: torch.device) -> None:
     """Refuse to continue a run where it would not get the same bits, and say how to get the same conditions."""
-    here = conditions(info, device)
-    saved, now = manifest.get("versions"), versions()
+    here, now = conditions(info, device), versions()
     for package in DECISIVE_PACKAGES:
-        before = saved.get(package) if isinstance(saved, dict) else None
+        before = manifest.versions.get(package)
         if before != now.get(package):
             _refuse(f"was made with {package} {before}, and here is {now.get(package)}", f"Install {package} {before}")
-    if manifest.get("device") != here["device"]:
-        _refuse(f"ran on {manifest.get('device')}, and this is {here['device']}", "Choose that --device")
-    if manifest.get("threads") != here["threads"]:
-        before = manifest.get("threads")
-        _refuse(f"ran with {before} threads, and here are {here['threads']}", f"Set OMP_NUM_THREADS={before}")
-    if manifest.get("cpu_capability") != here["cpu_capability"]:
-        what = f"ran on a processor with {manifest.get('cpu_capability')}, and this one has {here['cpu_capability']}"
-        _refuse(what, f"Set ATEN_CPU_CAPABILITY={str(manifest.get('cpu_capability')).lower()} where the processor can do both")
-    identity = manifest.get("identity")
+    if manifest.device != here["device"]:
+        _refuse(f"ran on {manifest.device}, and this is {here['device']}", "Choose that --device")
+    if manifest.threads != here["threads"]:
+        what = f"ran with {manifest.threads} threads, and here are {here['threads']}"
+        _refuse(what, f"Set OMP_NUM_THREADS={manifest.threads}")
+    if manifest.cpu_capability != here["cpu_capability"]:
+        what = f"ran on a processor with {manifest.cpu_capability}, and this one has {here['cpu_capability']}"
+        _refuse(what, f"Set ATEN_CPU_CAPABILITY={str(manifest.cpu_capability).lower()} where the processor can do both")
     for key, value in here["identity"].items():
-        before = identity.get(key) if isinstance(identity, dict) else None
-        if before != value:
+        if manifest.identity.get(key) != value:
+            before = manifest.identity.get(key)
             _refuse(f"was made with {key} {before}, and here is {value}", f"Get {key} {before}")
 
 

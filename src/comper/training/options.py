@@ -6,16 +6,20 @@ import dataclasses
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from comper.agents.interface import AgentSpec, Task
 from comper.agents.registry import find_agent
 from comper.environments.interface import EnvironmentInfo
-from comper.environments.registry import EnvironmentSpec
-from comper.errors import UsageError
+from comper.environments.registry import EnvironmentSpec, find_environment
+from comper.errors import DamagedFileError, OutsideCodeError, UsageError
 from comper.importing import is_outside_name, load_object
 from comper.protocol import AgentConfig
-from comper.settings import Settings, changed_settings, to_toml, with_settings
+from comper.runs.files import digest, read_file
+from comper.runs.folder import CONFIG_FILE
+from comper.runs.manifest import Manifest
+from comper.settings import MAX_TOML_BYTES, Settings, changed_settings, parse_settings, to_toml, with_settings
 
 if TYPE_CHECKING:
     import torch
@@ -154,3 +158,56 @@ def _common_settings(environments: Sequence[EnvironmentSpec]) -> Settings:
         if type(other.settings) is not type(first.settings):
             raise UsageError(f"{first.name} and {other.name} cannot be trained together: give each a command of its own.")
     return first.settings
+
+
+# The settings of a recorded run.
+
+
+@dataclass(frozen=True)
+class OwnCode:
+    """The user's own code that a recorded run needs: handed over from Python, or trusted by the name of its module."""
+
+    agent: AgentSpec | None = None
+    environment: Callable[[], Any] | None = None
+    network: NetworkMaker | None = None
+    trusted: tuple[str, ...] = ()
+
+
+def recorded_environment(manifest: Manifest, own: OwnCode) -> EnvironmentSpec:
+    """The environment a run was made in."""
+    if not manifest.game.startswith(FROM_PYTHON):
+        return find_environment(manifest.game, trusted=own.trusted)
+    return find_environment(_handed_over(own.environment, "environment", manifest.game))
+
+
+def recorded_settings(folder: Path, manifest: Manifest, own: OwnCode) -> RunSettings:
+    """The settings a run was made with, which must be those it was started with."""
+    path = folder / CONFIG_FILE
+    agent: str | AgentSpec = manifest.agent
+    if manifest.agent.startswith(FROM_PYTHON):
+        agent = _handed_over(own.agent, "agent", manifest.agent)
+    try:
+        values = parse_settings(read_file(path, max_bytes=MAX_TOML_BYTES), where=str(path))
+        if str(values.get("network")).startswith(FROM_PYTHON):
+            _handed_over(own.network, "network", str(values.pop("network")))
+        settings = resolve_settings(
+            agent,
+            [recorded_environment(manifest, own)],
+            values,
+            where=str(path),
+            network=own.network,
+            trusted=own.trusted,
+        )
+    except OutsideCodeError:
+        raise
+    except UsageError as error:
+        raise DamagedFileError(str(error)) from None
+    if digest(settings.to_toml().encode())["sha256"] != manifest.config_sha256:
+        raise DamagedFileError(f"{path}: not the configuration the run was started with. Put it back, or begin a new run.")
+    return settings
+
+
+def _handed_over(thing: Any, what: str, name: str) -> Any:
+    if thing is None:
+        raise OutsideCodeError(f"The {what} {name} was handed over from Python: hand it over again, from Python, as {what}=...")
+    return thing

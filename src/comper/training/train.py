@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from comper.agents.interface import AgentSpec
-from comper.environments.registry import EnvironmentSpec, find_environment, folder_name
+from comper.environments.registry import EnvironmentSpec, find_environment
 from comper.errors import UsageError
 from comper.progress import print_line
 from comper.protocol import PAPER_GAMES
 from comper.runs.folder import run_path
-from comper.runs.recorder import Recorder, check_for_run
+from comper.runs.manifest import Manifest
+from comper.runs.recorder import Recorder, check_can_begin
 from comper.training import preflight
 from comper.training.conditions import conditions
 from comper.training.options import NetworkMaker, RunOptions, RunSettings, resolve_settings
@@ -104,9 +105,9 @@ def start_runs(
     starting_points: Sequence[StartingPoint | None] | None = None,
 ) -> list[Path]:
     """Run (environment, seed) pairs to their end. Everything that can be refused is refused before the first frame."""
-    paths = [run_path(out, agent=folder_name(settings.agent_name), game=folder_name(env.name), seed=s) for env, s in pairs]
+    paths = [run_path(out, agent=settings.agent_name, game=environment.name, seed=s) for environment, s in pairs]
     for path in paths:
-        check_for_run(path, settings.to_toml())
+        check_can_begin(path, settings.to_toml())
     device = options.torch_device()
     points = starting_points or [None] * len(pairs)
     with ExitStack() as stack:
@@ -117,16 +118,20 @@ def start_runs(
         if options.show_progress:
             print_line(introduction(settings, [env.name for env, _ in pairs], info, str(device)))
             print_line(f"needs {needs}")
-        about = {
-            "agent": settings.agent_name,
-            "population": [f"{environment.name}/seed-{s}" for environment, s in pairs],
-            "changed": settings.changed(),
-        }
+        population = [f"{environment.name}/seed-{s}" for environment, s in pairs]
         members = []
         for number, ((environment, s), path, point) in enumerate(zip(pairs, paths, points, strict=True)):
-            here = {"game": environment.name, "seed": s, **conditions(environments.infos[number], device)}
-            started = {"started_from": point.about} if point else {}
-            record = Recorder.create(path, settings.to_toml(), about | here | started)
+            manifest = Manifest(
+                agent=settings.agent_name,
+                game=environment.name,
+                seed=s,
+                population=population,
+                changed=settings.changed(),
+                trusted_code=settings.outside_code,
+                started_from=point.about if point else None,
+                **conditions(environments.infos[number], device),
+            )
+            record = Recorder.create(path, settings.to_toml(), manifest)
             stack.callback(record.close)
             members.append(Member(environment.name, s, record, weights=point.weights if point else None))
         run_population(members, settings, environments, device, options=options)
