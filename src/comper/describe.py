@@ -11,7 +11,7 @@ from comper.protocol import NUM_ACTIONS, AnyConfig, ComperConfig, DQNConfig
 def describe(config: AnyConfig) -> dict[str, Any]:
     """The description as plain data: networks and hyper-parameters."""
     return {
-        "networks": [_network(name, layers) for name, layers in _layers(config).items()],
+        "networks": [_network(name, make) for name, make in _networks(config).items()],
         "hyperparameters": {
             f.name: {"value": getattr(config, f.name), "source": f.metadata["source"]} for f in dataclasses.fields(config)
         },
@@ -33,21 +33,23 @@ def as_text(name: str, config: AnyConfig) -> str:
     return "\n".join(lines)
 
 
-def _layers(config: AnyConfig) -> dict[str, Any]:
+def _networks(config: AnyConfig) -> dict[str, Any]:
     frame_shape = (config.screen_size, config.screen_size)
     if isinstance(config, ComperConfig):
-        from comper.agents.comper import comper_layers
+        from comper.agents.comper import comper_networks
 
-        return comper_layers(config, frame_shape, NUM_ACTIONS)
+        return comper_networks(config, frame_shape, NUM_ACTIONS)
     if isinstance(config, DQNConfig):
-        from comper.agents.dqn import dqn_layers
+        from comper.agents.dqn import dqn_networks
 
-        return dqn_layers(config, frame_shape, NUM_ACTIONS)
+        return dqn_networks(config, frame_shape, NUM_ACTIONS)
     return {}
 
 
-def _network(name: str, layers: Any) -> dict[str, Any]:
-    counts = [{"name": layer.name, "parameters": layer.num_parameters} for layer in layers]
+def _network(name: str, make: Any) -> dict[str, Any]:
+    from comper.networks.stacking import layer_sizes
+
+    counts = [{"name": layer, "parameters": size} for layer, size in layer_sizes(make())]
     return {"name": name, "layers": counts, "parameters": sum(layer["parameters"] for layer in counts)}
 
 

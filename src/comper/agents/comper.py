@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,17 +12,16 @@ import torch
 from numpy.typing import NDArray
 
 from comper.agents.interface import TrialSetup
-from comper.learners.acting import act_by
 from comper.learners.frame_bank import FrameBank
-from comper.learners.q_learner import QNetwork
-from comper.learners.qlstm_learner import QLSTM, TrainingSet
+from comper.learners.learner import QLearner, QLSTMLearner, TrainingSet
+from comper.learners.optimisers import MnihRMSProp, RMSProp
 from comper.memory.indexes import make_index
 from comper.memory.reduced import ReducedTransitionMemory
 from comper.memory.transition_memory import TransitionMemory
 from comper.memory.transitions import Transition, TransitionBatch
-from comper.networks.parameters import LayerSpec
-from comper.networks.q_network import q_network_layers
-from comper.networks.qlstm import qlstm_layers, transition_size
+from comper.networks.cnn import ObservationSpec, make_q_network
+from comper.networks.qlstm import QLSTM
+from comper.networks.stacking import NetworkFactory
 from comper.protocol import ComperConfig
 
 NO_TRANSITION = -1
@@ -36,18 +37,40 @@ class ComperAgent:
         # Alg. 2, l. 1-2: TM ← ∅, RTM ← ∅, initialise Θ and Ω.
         self.tm = [_transition_memory(config, setup) for setup in setups]
         self.rtm = [ReducedTransitionMemory(tm) for tm in self.tm]
-        layers = comper_layers(config, setups[0].frames.shape, num_actions)
+        networks = comper_networks(config, setups[0].frames.shape, num_actions)
         rngs = [setup.weights for setup in setups]
-        self.q_network = QNetwork(layers["CNN"], config, self._bank, rngs)
-        self.qlstm = QLSTM(layers["QLSTM"], config, self._bank, rngs, num_actions=num_actions)
+        self.q_network = QLearner(
+            networks["CNN"],
+            self._bank,
+            rngs,
+            loss=config.loss,
+            optimiser=MnihRMSProp(
+                step_size=config.step_size,
+                gradient_momentum=config.gradient_momentum,
+                squared_gradient_momentum=config.squared_gradient_momentum,
+                min_squared_gradient=config.min_squared_gradient,
+            ),
+        )
+        self.qlstm = QLSTMLearner(
+            networks["QLSTM"],
+            self._bank,
+            rngs,
+            batch_size=config.qlstm_batch_size,
+            num_epochs=config.qlstm_epochs,
+            optimiser=RMSProp(
+                step_size=config.qlstm_step_size,
+                momentum=config.qlstm_gradient_momentum,
+                decay=config.qlstm_decay,
+                epsilon=config.qlstm_epsilon,
+            ),
+        )
         self._previous = [NO_TRANSITION] * len(setups)
 
     def act(
         self, states: NDArray[np.int64], epsilon: Sequence[float], trials: Sequence[int]
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """a_t, Q_t ← ε-Greedy(s_t, ε, Θ): Alg. 2, l. 5 and 34."""
-        q = self.q_network.values(states[:, None], trials)[:, 0].cpu().numpy()
-        return act_by(q, epsilon, [self._setups[i].exploration for i in trials])
+        return self.q_network.act(states, epsilon, trials, [self._setups[i].exploration for i in trials])
 
     def store(self, trial: int, transition: Transition, q: float, *, is_last: bool) -> None:
         """TM.StoreTransition([τ_t, Q_t], δ): Alg. 2, l. 8. A1: also note which transition this one followed."""
@@ -67,12 +90,13 @@ class ComperAgent:
         for i, sets in zip(due, taken, strict=True):
             self.rtm[i].absorb(sets)  # l. 14
         drawn = [self.rtm[i].sample(c.batch_size, self._setups[i].sampling) for i in trials]  # l. 16-17
-        batch = TransitionBatch.stack([self.tm[i].gather(sets) for i, sets in zip(trials, drawn, strict=True)])
+        rows = TransitionBatch.stack([self.tm[i].gather(sets) for i, sets in zip(trials, drawn, strict=True)])
         q_history = np.stack([self.tm[i].q_history(sets) for i, sets in zip(trials, drawn, strict=True)])
-        q_target = self.qlstm.predict(batch, q_history, trials)  # l. 18
+        batch: Any = SimpleNamespace(**vars(rows), trials=trials, q_history=q_history)
+        q_target = self.qlstm.predict(batch)  # l. 18
         # l. 20: r_t + γ · Q_target; A2: where the game ended there, nothing follows.
         target = self._bank.tensor(batch.r) + c.discount * self._bank.tensor(batch.continues) * q_target
-        q_value = self.q_network.fit(batch, target, trials).cpu().numpy()  # l. 19-24
+        q_value = self.q_network.fit(batch, target).cpu().numpy()  # l. 19-24
         for i, sets, q in zip(trials, drawn, q_value, strict=True):
             self.tm[i].refresh(sets, q)  # A6, Section 4.2: replayed transitions return to TM with their new Q-values
 
@@ -134,13 +158,12 @@ class ComperAgent:
         self._previous[trial] = state["previous"]
 
 
-def comper_layers(config: ComperConfig, frame_shape: tuple[int, ...], num_actions: int) -> dict[str, tuple[LayerSpec, ...]]:
+def comper_networks(config: ComperConfig, frame_shape: tuple[int, ...], num_actions: int) -> dict[str, NetworkFactory]:
     """The architectures of Tables 9 and 10. A16: Table 9's count for stacked frames leaves out the first bias."""
-    size = transition_size(config.history_length, int(np.prod(frame_shape)))
-    first_bias = config.observation != "stacked"
+    observation = ObservationSpec(frame_shape, config.history_length)
     return {
-        "CNN": q_network_layers(config.history_length, frame_shape, num_actions, first_bias=first_bias),
-        "QLSTM": qlstm_layers(size, sequence_length=config.sequence_length),
+        "CNN": make_q_network(observation, num_actions, first_bias=config.observation != "stacked"),
+        "QLSTM": partial(QLSTM, observation.size, num_actions, sequence_length=config.sequence_length),
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,13 +11,13 @@ import torch
 from numpy.typing import NDArray
 
 from comper.agents.interface import TrialSetup
-from comper.learners.acting import act_by
 from comper.learners.frame_bank import FrameBank
-from comper.learners.q_learner import QNetwork
+from comper.learners.learner import QLearner
+from comper.learners.optimisers import MnihRMSProp
 from comper.memory.replay import ReplayMemory
 from comper.memory.transitions import Transition, TransitionBatch
-from comper.networks.parameters import LayerSpec, Population
-from comper.networks.q_network import q_network_layers
+from comper.networks.cnn import ObservationSpec, make_q_network
+from comper.networks.stacking import NetworkFactory
 from comper.protocol import DQNConfig
 
 
@@ -31,18 +32,25 @@ class DQNAgent:
             ReplayMemory(setup.frames, capacity=config.replay_capacity, history_length=config.history_length)
             for setup in setups
         ]
-        layers = dqn_layers(config, setups[0].frames.shape, num_actions)["CNN"]
-        rngs = [setup.weights for setup in setups]
-        self.q_network = QNetwork(layers, config, self._bank, rngs)
-        self.target = Population(layers, rngs, device)
-        self.target.copy_from(self.q_network.population)
+        self.q_network = QLearner(
+            dqn_networks(config, setups[0].frames.shape, num_actions)["CNN"],
+            self._bank,
+            [setup.weights for setup in setups],
+            loss=config.loss,
+            optimiser=MnihRMSProp(
+                step_size=config.step_size,
+                gradient_momentum=config.gradient_momentum,
+                squared_gradient_momentum=config.squared_gradient_momentum,
+                min_squared_gradient=config.min_squared_gradient,
+            ),
+        )
+        self.target = self.q_network.copy()
 
     def act(
         self, states: NDArray[np.int64], epsilon: Sequence[float], trials: Sequence[int]
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """a_t, Q_t ← ε-Greedy(s_t, ε, Θ): Algorithm 3."""
-        q = self.q_network.values(states[:, None], trials)[:, 0].cpu().numpy()
-        return act_by(q, epsilon, [self._setups[i].exploration for i in trials])
+        return self.q_network.act(states, epsilon, trials, [self._setups[i].exploration for i in trials])
 
     def store(self, trial: int, transition: Transition, q: float, *, is_last: bool) -> None:
         """Add the transition to the replay memory."""
@@ -52,11 +60,12 @@ class DQNAgent:
         """Every 4 actions one update; every 1,000 the target network takes over the weights."""
         c = self.config
         if t >= c.replay_start_steps and t % c.train_period_steps == 0:
-            batch = TransitionBatch.stack([self.replay[i].sample(c.batch_size, self._setups[i].sampling) for i in trials])
-            q_next = self.q_network.values(batch.s_next, trials, population=self.target).amax(-1)
+            rows = TransitionBatch.stack([self.replay[i].sample(c.batch_size, self._setups[i].sampling) for i in trials])
+            batch: Any = SimpleNamespace(**vars(rows), trials=trials)
+            q_next = self.q_network.values(batch.s_next, trials, of=self.target).amax(-1)
             # y = r + γ max_a' Q̂(s', a'; Θ')
             target = self._bank.tensor(batch.r) + c.discount * self._bank.tensor(batch.continues) * q_next
-            self.q_network.fit(batch, target, trials)
+            self.q_network.fit(batch, target)
         if t % c.target_period_steps == 0:
             self.target.copy_from(self.q_network.population)
 
@@ -88,6 +97,6 @@ class DQNAgent:
         self.replay[trial].load_state_dict(state["replay"])
 
 
-def dqn_layers(config: DQNConfig, frame_shape: tuple[int, ...], num_actions: int) -> dict[str, tuple[LayerSpec, ...]]:
+def dqn_networks(config: DQNConfig, frame_shape: tuple[int, ...], num_actions: int) -> dict[str, NetworkFactory]:
     """The network of Mnih et al. with the paper's 18 outputs."""
-    return {"CNN": q_network_layers(config.history_length, frame_shape, num_actions)}
+    return {"CNN": make_q_network(ObservationSpec(frame_shape, config.history_length), num_actions)}

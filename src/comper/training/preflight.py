@@ -152,16 +152,16 @@ def _weight_bytes(config: AnyConfig) -> int:
 def _parameter_counts(config: AnyConfig) -> dict[str, int]:
     shape = (config.screen_size, config.screen_size)
     if isinstance(config, ComperConfig):
-        from comper.agents.comper import comper_layers
+        from comper.agents.comper import comper_networks
 
-        layers = comper_layers(config, shape, NUM_ACTIONS)
+        networks = comper_networks(config, shape, NUM_ACTIONS)
     elif isinstance(config, DQNConfig):
-        from comper.agents.dqn import dqn_layers
+        from comper.agents.dqn import dqn_networks
 
-        layers = dqn_layers(config, shape, NUM_ACTIONS)
+        networks = dqn_networks(config, shape, NUM_ACTIONS)
     else:
-        layers = {}
-    return {name: sum(layer.num_parameters for layer in stack) for name, stack in layers.items()}
+        networks = {}
+    return {name: sum(p.numel() for p in make().parameters()) for name, make in networks.items()}
 
 
 def _size(num_bytes: int) -> str:
