@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 
 from comper.protocol import PAPER_GAMES
-from comper.runs.folder import METRICS_FILE, read_json_lines
+from comper.runs.files import read_json_lines
+from comper.runs.folder import METRICS_FILE
 from comper.settings import with_settings
 from comper.training.train import RunOptions, preset_config, train_pairs
 

@@ -16,7 +16,8 @@ import numpy as np
 from comper.protocol import FEW_EPISODE_GAMES, PAPER_GAMES
 from comper.report.floors import load_floors
 from comper.report.report import report
-from comper.runs.folder import LOG_FILES, log_digest, run_path
+from comper.runs.files import log_digest
+from comper.runs.folder import LOG_FILES, run_path
 
 AGENTS = {"comper-single": 5, "comper-stacked": 20, "dqn": 5}
 """Frames a step."""

@@ -190,7 +190,8 @@ def test_train_writes_a_complete_run_folder(agent: str, capsys: pytest.CaptureFi
     assert played[-1]["total_frames"] == sum(episode["frames"] for episode in played)
     manifest = json.loads((folder / "manifest.json").read_text())
     assert manifest["status"] == "finished"
-    assert {"agent", "game", "seed", "device", "versions", "commit", "rom_md5", "created", "wall_seconds"} <= set(manifest)
+    assert {"agent", "game", "seed", "device", "versions", "commit", "identity", "created", "wall_seconds"} <= set(manifest)
+    assert set(manifest["identity"]) == {"rom_md5"}
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     expected = {"steps", "total_frames", "episodes", "epsilon", "steps_per_second"}
     if agent.startswith("comper"):

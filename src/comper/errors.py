@@ -1,10 +1,18 @@
 """What can go wrong in a way the user can mend: one sentence each, and the exit code of the command line."""
 
 
+def printable(text: str) -> str:
+    """Text that every terminal and page can show: control characters and broken ones, as in names of files, are escaped."""
+    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
+
+
 class ComperError(Exception):
     """A problem that is printed in one or two sentences, never as a traceback."""
 
     exit_code = 1
+
+    def __init__(self, text: str) -> None:
+        super().__init__(printable(text))
 
 
 class UsageError(ComperError):

@@ -20,8 +20,10 @@ from comper.environments.stepper import SerialStepper
 from comper.errors import ComperError
 from comper.protocol import PRESETS
 from comper.runs import checkpoints
-from comper.runs.folder import CONFIG_FILE, EPISODES_FILE, MANIFEST_FILE, digest, read_json_lines, read_sealed_manifest, sealed
+from comper.runs.files import digest, read_json_lines, sealed
+from comper.runs.folder import CONFIG_FILE, EPISODES_FILE, MANIFEST_FILE
 from comper.runs.lock import RunLock
+from comper.runs.manifest import Manifest
 from comper.runs.recorder import Recorder
 from comper.runs.states import unpack
 from comper.runs.verify import verify_run
@@ -116,7 +118,7 @@ class Laboratory:
         path = self.folder / MANIFEST_FILE
         _write(path, _json_file(self.texts[MANIFEST_FILE], rng))
         try:
-            read_sealed_manifest(self.folder)
+            Manifest.read(self.folder)
             run = open_unfinished(self.folder)
             if run:
                 run.lock.release()
@@ -188,11 +190,11 @@ class Laboratory:
         from comper.training.train import make_agent
 
         manifest, config = self.unfinished.manifest, self.unfinished.config
-        factory = AtariFactory(manifest["game"], environment_seed(manifest["seed"]), config)
+        factory = AtariFactory(manifest.game, environment_seed(manifest.seed), config)
         with SerialStepper([factory()]) as environments:
-            record = Recorder(self.folder, dict(manifest), RunLock(self.folder))
+            record = Recorder(self.folder, manifest, RunLock(self.folder))
             with closing(record):
-                member = Member(manifest["game"], manifest["seed"], record, files=files)
+                member = Member(manifest.game, manifest.seed, record, files=files)
                 setup = _setup(member.seed, config, environments)
                 import torch
 

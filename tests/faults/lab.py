@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from comper.runs.folder import EPISODES_FILE, METRICS_FILE, WEIGHTS_FILE, digest
+from comper.runs.files import digest
+from comper.runs.folder import EPISODES_FILE, METRICS_FILE, WEIGHTS_FILE
 from comper.training.resume import resume
 from comper.training.train import train
 

@@ -539,7 +539,7 @@ def _replace(path: Path, payload: bytes | None, outside: Path) -> None:
 
 def _seal_again(folder: Path) -> None:
     """What an attacker would do: make the digests of every checkpoint fit its files."""
-    from comper.runs.folder import digest, sealed
+    from comper.runs.files import digest, sealed
 
     for path in checkpoints.paths(folder):
         try:
@@ -553,10 +553,11 @@ def _seal_again(folder: Path) -> None:
 
 def _all_commands(folder: Path) -> None:
     verify_run(folder)
+    from comper.runs.manifest import Manifest
     from comper.training.resume import resume, starting_point
 
     try:
-        starting_point(folder, {"status": "running"})
+        starting_point(folder, Manifest(agent="any", game="any", seed=0))
     except ComperError as error:
         print(error)
     resume(folder, checkpoint_period_steps=20, show_progress=False, workers=0, device="cpu")

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from comper.runs.folder import LOG_FILES, log_digest, run_path
+from comper.runs.files import log_digest
+from comper.runs.folder import LOG_FILES, run_path
 
 SHARED = Path(__file__).parents[2].parent / "shared" / "reference"
 

@@ -11,7 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from comper.errors import DamagedFileError, UsageError
-from comper.report.reading import find_run_folders, read_runs, read_trial
+from comper.report.reading import read_runs
+from comper.runs.folder import find_runs
+from comper.runs.reader import read_run as read_trial
 
 from .conftest import MakeRun, write_manifest
 
@@ -103,7 +105,7 @@ def test_a_bad_line_is_named_with_its_number(make_run: MakeRun, line: str, messa
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"format": 2}, "format is 2"),
+        ({"format": 3}, "format is 3"),
         ({"agent": "../up"}, "agent is '../up'"),
         ({"game": None}, "game is None"),
         ({"seed": "1"}, "seed is '1'"),
@@ -147,7 +149,7 @@ def test_two_folders_that_claim_one_trial_are_both_left_out(make_run: MakeRun, t
 
 def test_a_folder_named_twice_is_read_once(make_run: MakeRun, tmp_path: Path) -> None:
     make_run()
-    assert len(find_run_folders([tmp_path, tmp_path / "runs" / "." / "comper-single"])) == 1
+    assert len(find_runs([tmp_path, tmp_path / "runs" / "." / "comper-single"])) == 1
 
 
 def test_a_folder_called_like_a_trial_is_never_overlooked(make_run: MakeRun, tmp_path: Path) -> None:

@@ -26,8 +26,8 @@ def test_a_log_becomes_a_run_folder(make_log: MakeLog, tmp_path: Path) -> None:
     assert trial.scores.tolist() == [100, 250, 0, 50]
     assert trial.episode_frames.tolist() == [200, 400, 600, 800]
     assert trial.config["observation"] == "single"
-    assert trial.manifest["source"] == "released logs"
-    assert trial.manifest["remarks"] == []
+    assert trial.manifest.source == "released logs"
+    assert trial.manifest.remarks == []
     assert trial.wall_seconds == 7 * 60
     rtm_sets = trial.metric("rtm_sets")
     assert rtm_sets is not None

@@ -19,7 +19,7 @@ from comper.errors import DamagedFileError, DivergedError, LockedError, Resource
 from comper.protocol import AnyConfig, ComperConfig, DQNConfig
 from comper.runs import checkpoints
 from comper.runs.checkpoints import Checkpoint
-from comper.runs.folder import digest
+from comper.runs.files import digest
 from comper.runs.lock import RunLock
 from comper.runs.recorder import Recorder
 from comper.runs.states import pack, replace_weights, unpack, weights_of

@@ -21,7 +21,7 @@ from comper.cli import main
 from comper.errors import DivergedError, ResourceError, StoppedError
 from comper.protocol import ComperConfig, DQNConfig, RandomConfig
 from comper.runs import checkpoints
-from comper.runs.folder import sealed
+from comper.runs.files import sealed
 from comper.training import preflight
 from comper.training.keeper import Keeper
 from comper.training.resume import resume
@@ -152,8 +152,8 @@ def test_train_offers_to_resume_what_is_unfinished(
         ({"device": "cuda (NVIDIA H200)"}, "ran on cuda"),
         ({"threads": 77}, "OMP_NUM_THREADS=77"),
         ({"cpu_capability": "OTHER"}, "a processor with OTHER"),
-        ({"rom_md5": "0" * 32}, "ROM with MD5 0000"),
-        ({"format": 99}, "format 99"),
+        ({"identity": {"rom_md5": "0" * 32}}, "ROM with MD5 0000"),
+        ({"format": 99}, "format is 99"),
     ],
 )
 def test_other_conditions_are_refused_with_a_sentence(

@@ -172,8 +172,7 @@ def unequal_versions(summary: Summary) -> list[Finding]:
 
 
 def _made_by(trial: Trial) -> dict[str, object]:
-    versions = trial.manifest.get("versions")
-    return (versions if isinstance(versions, dict) else {}) | {"commit": trial.manifest.get("commit")}
+    return {**trial.manifest.versions, "commit": trial.manifest.commit}
 
 
 def few_episodes(summary: Summary) -> list[Finding]:
@@ -217,10 +216,9 @@ def overshoots(summary: Summary) -> list[Finding]:
 def remarks(summary: Summary) -> list[Finding]:
     """What the importer noted down about a published log."""
     return [
-        Finding(NOTE, "remark", f"{trial.name}: {remark}", str(trial.manifest.get("source_file") or trial.folder))
+        Finding(NOTE, "remark", f"{trial.name}: {remark}", trial.manifest.source_file or str(trial.folder))
         for trial in summary.runs.trials
-        for remark in trial.manifest.get("remarks") or []
-        if isinstance(remark, str)
+        for remark in trial.manifest.remarks
     ]
 
 

@@ -29,6 +29,7 @@ from comper.report.drawing import (
 from comper.report.paper_tables import game_title
 from comper.report.reading import Array, Trial
 from comper.report.summary import Summary
+from comper.runs.folder import folder_name
 
 LEARNING, DETAILS = "learning", "details"
 CURVE_POINTS = 20
@@ -140,7 +141,7 @@ def game_details(summary: Summary, game: str) -> Plot:
         f"{game_title(game)}, per trial: (i) the mean of all episodes of each third, (ii) the mean of the last episodes of "
         "each third, (iii) the mean of the trial's last episodes. The dotted line is the floor."
     )
-    return Plot(f"details_{game}", game_title(game), sentence, figure, DETAILS)
+    return Plot(f"details_{folder_name(game)}", game_title(game), sentence, figure, DETAILS)
 
 
 def wall_time(summary: Summary) -> Plot | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from comper.errors import printable
+
 ERROR = "error"
 """A run was left out because its numbers would be wrong: the command ends with exit code 3."""
 WARNING = "warning"
@@ -24,6 +26,9 @@ class Finding:
     text: str
     where: str = ""
     """The file, with its line where there is one."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "where", printable(self.where))  # a file's name may hold anything
 
 
 def by_severity(findings: list[Finding]) -> list[Finding]:

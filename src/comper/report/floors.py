@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from comper.errors import DamagedFileError
-from comper.runs.folder import write_atomically
+from comper.runs.files import write_atomically
 
 FORMAT = 1
 FLOORS_FILE = Path(__file__).parent / "data" / "floors.json"

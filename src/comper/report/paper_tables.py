@@ -222,8 +222,8 @@ def _trial_row(trial: Trial) -> list[Cell]:
     score = statistics.final_score(trial.scores, trial.game) if trial.scores.size else math.nan
     counts = [text_cell(count) for count in (trial.seed, trial.scores.size, trial.total_frames, trial.total_steps)]
     seconds = math.nan if trial.wall_seconds is None else trial.wall_seconds
-    status = trial.manifest.get("source") or trial.manifest["status"]
-    words = [str(status)[:24], str(trial.manifest.get("device") or "")[:24], str(trial.manifest.get("commit") or "")[:10]]
+    status = trial.manifest.source or trial.manifest.status
+    words = [status[:24], (trial.manifest.device or "")[:24], (trial.manifest.commit or "")[:10]]
     numbers = [*counts, number_cell(score), number_cell(seconds / 60, decimals=1)]
     return [text_cell(trial.agent), text_cell(trial.game), *numbers, *map(text_cell, words)]
 

@@ -68,7 +68,7 @@ def compare_with_printed(summary: Summary) -> list[Comparison]:
 
 def printed_column(trials: list[Trial]) -> str | None:
     """Which printed column a cell of imported trials belongs to; None for runs of our own."""
-    if any(trial.manifest.get("source") != RELEASED for trial in trials):
+    if any(trial.manifest.source != RELEASED for trial in trials):
         return None
     if "dqn" in trials[0].agent.lower():
         return "dqn"

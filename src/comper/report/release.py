@@ -5,14 +5,13 @@ One `progress.json` a trial, JSON lines with NaN: a line every 100 iterations an
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
 import re
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import IO, Any
@@ -21,20 +20,9 @@ from comper import __version__
 from comper.errors import DamagedFileError, UsageError
 from comper.report.findings import ERROR, NOTE, Finding
 from comper.report.printed import RELEASED
-from comper.runs.folder import (
-    CONFIG_FILE,
-    EPISODES_FILE,
-    FINISHED,
-    FORMAT,
-    LOG_FILES,
-    MANIFEST_FILE,
-    METRICS_FILE,
-    RUNNING,
-    EpisodeRecord,
-    log_digest,
-    run_path,
-    write_atomically,
-)
+from comper.runs.files import digest, file_digest, log_digest, reading
+from comper.runs.folder import CONFIG_FILE, EPISODES_FILE, LOG_FILES, METRICS_FILE, EpisodeRecord, run_path
+from comper.runs.manifest import FINISHED, RUNNING, Manifest
 
 LOG_NAME = "progress.json"
 BUDGET_FRAMES = 100_000
@@ -106,8 +94,8 @@ def _import_one(log: Path, folder: Path, *, frames: int, result: ImportResult) -
 
 def _check_same_import(folder: Path, log: Path) -> None:
     try:
-        earlier = json.loads((folder / MANIFEST_FILE).read_bytes()).get("source_sha256")
-    except (OSError, ValueError, AttributeError):
+        earlier = Manifest.read(folder).source_sha256
+    except DamagedFileError:
         earlier = None
     if earlier != _sha256(log):
         raise UsageError(f"{folder}: already holds another run; choose another --out or --agent.")
@@ -118,7 +106,7 @@ def _trial_of(log: Path) -> tuple[str, int]:
     ending = _TRIAL.search(log.parent.name)
     if ending is None:
         raise DamagedFileError(f"{log}: its folder's name does not end with a trial number, as in v5-asterix-3.")
-    with open(log, "rb") as file:
+    with reading(log) as file:
         record = _parse(file.readline(), f"{log}, line 1")
     game = record.get("Rom")
     if not isinstance(game, str) or not _NAME.fullmatch(game):
@@ -159,13 +147,13 @@ def _convert(log: Path, folder: Path, *, agent: str, frames: int) -> list[str]:
     observation = "single" if progress.total_frames < 2 * FRAME_SKIP * progress.iteration else "stacked"
     config = f'frames = {frames}\nframe_skip = {FRAME_SKIP}\nobservation = "{observation}"\n'
     (folder / CONFIG_FILE).write_text(config)
-    manifest = _manifest(log, folder, progress, agent=agent, is_finished=progress.episode_start[0] >= frames)
-    write_atomically(folder / MANIFEST_FILE, (json.dumps(manifest, indent=1) + "\n").encode())
+    is_finished = progress.episode_start[0] >= frames
+    _manifest(log, folder, progress, agent=agent, is_finished=is_finished, config=config).write(folder)
     return progress.remarks
 
 
 def _records(log: Path, progress: _Progress) -> Iterator[tuple[str, dict[str, Any]]]:
-    with open(log, "rb") as file:
+    with reading(log) as file:
         for number, line in enumerate(file, start=1):
             where = f"{log}, line {number}"
             try:
@@ -253,30 +241,28 @@ def _write_record(record: dict[str, Any], progress: _Progress, episodes: IO[str]
     episodes.write(json.dumps(vars(episode)) + "\n")
 
 
-def _manifest(log: Path, folder: Path, progress: _Progress, *, agent: str, is_finished: bool) -> dict[str, Any]:
+def _manifest(log: Path, folder: Path, progress: _Progress, *, agent: str, is_finished: bool, config: str) -> Manifest:
     assert progress.first_time is not None
     assert progress.last_time is not None
     game, seed = _trial_of(log)
     total_frames, steps = progress.episode_start
-    manifest = {
-        "format": FORMAT, "agent": agent, "game": game, "seed": seed, "status": FINISHED if is_finished else RUNNING,
-        "source": RELEASED, "source_file": f"{log.parent.name}/{log.name}", "source_sha256": _sha256(log),
-        "remarks": progress.remarks, "device": None, "versions": {"comper": __version__}, "commit": None, "rom_md5": None,
-        "created": progress.first_time.isoformat(),
-    }  # fmt: skip
+    manifest = Manifest(
+        agent=agent, game=game, seed=seed, status=FINISHED if is_finished else RUNNING, source=RELEASED,
+        source_file=f"{log.parent.name}/{log.name}", source_sha256=_sha256(log), remarks=progress.remarks,
+        versions={"comper": __version__}, created=progress.first_time.isoformat(),
+        config_sha256=digest(config.encode())["sha256"],
+    )  # fmt: skip
     if not is_finished:
         return manifest
-    return manifest | {
-        "finished": progress.last_time.isoformat(),
-        "wall_seconds": (progress.last_time - progress.first_time).total_seconds(),
-        "steps": steps, "total_frames": total_frames, "episodes": progress.episodes,
-        "files": {name: log_digest(folder / name) for name in LOG_FILES},
-    }  # fmt: skip
+    return replace(
+        manifest, finished=progress.last_time.isoformat(), steps=steps, total_frames=total_frames, episodes=progress.episodes,
+        wall_seconds=(progress.last_time - progress.first_time).total_seconds(),
+        files={name: log_digest(folder / name) for name in LOG_FILES},
+    )  # fmt: skip
 
 
 def _sha256(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return str(file_digest(path)["sha256"])
 
 
 def _count(record: dict[str, Any], key: str, where: str) -> int:

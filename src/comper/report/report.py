@@ -23,7 +23,7 @@ from comper.report.reading import Runs, read_runs
 from comper.report.statistics_figures import build_statistics_figures
 from comper.report.summary import Summary
 from comper.report.tables import Table
-from comper.runs.folder import write_atomically
+from comper.runs.files import write_atomically
 
 PAGE = "index.html"
 INDEX = "report.json"

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from comper.errors import printable
 from comper.protocol import num_scored_episodes
 from comper.report.floors import Floors, load_floors
-from comper.runs.folder import EPISODES_FILE, read_json_lines, read_manifest
+from comper.runs.reader import read_run
 
 COLUMNS = ("game", "seed", "episodes", "frames", "steps", "score", "floor", "which is", "run folder")
 EXPLANATION = "score: mean of the last episodes, while learning; floor: what needs no learning (docs/protocol.md)."
@@ -28,13 +29,12 @@ def scoreboard(folders: Sequence[Path]) -> str:
 
 
 def _row(folder: Path, floors: Floors) -> tuple[str, ...]:
-    manifest = read_manifest(folder)
-    game = manifest["game"]
-    scores = [float(record["score"]) for _, record in read_json_lines(folder / EPISODES_FILE)]
-    last = scores[-num_scored_episodes(game) :]
-    score = f"{np.mean(last):,.1f} (last {len(last)})" if last else "-"
-    counts = (f"{manifest.get(key, 0):,}" for key in ("episodes", "total_frames", "steps"))
-    return (game, str(manifest["seed"]), *counts, score, *_floor(game, floors), str(folder))
+    trial = read_run(folder)
+    game = trial.game
+    last = trial.scores[-num_scored_episodes(game) :]
+    score = f"{np.mean(last):,.1f} (last {len(last)})" if last.size else "-"
+    counts = (f"{count:,}" for count in (trial.scores.size, trial.total_frames, trial.total_steps))
+    return (game, str(trial.seed), *counts, score, *_floor(game, floors), printable(str(folder)))
 
 
 def _floor(game: str, floors: Floors) -> tuple[str, str]:

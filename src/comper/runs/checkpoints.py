@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import re
+import shlex
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,9 +20,20 @@ from pathlib import Path
 from typing import Any
 
 from comper.errors import DamagedFileError, ResourceError
-from comper.runs.folder import CHECKPOINTS_FOLDER, LOG_FILES, digest, is_sealed, read_regular_file, sealed, sync_folder
+from comper.runs.files import (
+    check_digest,
+    digest,
+    is_digest,
+    is_sealed,
+    read_file,
+    read_json_object,
+    sealed,
+    sync_folder,
+    write_new_file,
+)
+from comper.runs.folder import CHECKPOINTS_FOLDER, LOG_FILES
+from comper.runs.manifest import FORMAT, READ_FORMATS
 
-FORMAT = 1
 ABOUT_FILE = "checkpoint.json"
 TENSORS_FILE = "state.safetensors"
 VALUES_FILE = "state.json"
@@ -37,10 +49,15 @@ _UNFINISHED = ".unfinished-"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint whose description could be read and is whole; its files are checked when they are read."""
+    """A checkpoint whose description was read and is whole; its files are checked when they are read."""
 
     path: Path
     about: dict[str, Any]
+
+    @property
+    def format(self) -> int:
+        """The run format it was written with."""
+        return int(self.about["format"])
 
     @property
     def step(self) -> int:
@@ -59,9 +76,14 @@ class Checkpoint:
         """Every file, each with the digest that was written down."""
         return {name: self._read(name) for name in FILES}
 
+    def check(self) -> None:
+        """Compare every file with its digest, without holding it in memory."""
+        for name in FILES:
+            check_digest(self.path / name, self.about["files"][name])
+
     def _read(self, name: str) -> bytes:
         expected = self.about["files"][name]
-        content = read_regular_file(self.path / name, max_bytes=int(expected["bytes"]))
+        content = read_file(self.path / name, max_bytes=int(expected["bytes"]))
         if digest(content) != expected:
             raise DamagedFileError(f"{self.path / name}: not the file its checkpoint describes.")
         return content
@@ -77,9 +99,9 @@ def write(run: Path, *, step: int, files: Mapping[str, bytes], about: Mapping[st
         temporary = folder / f"{_UNFINISHED}{path.name}"
         temporary.mkdir()
         for name, content in files.items():
-            _write_file(temporary / name, content)
+            write_new_file(temporary / name, content)
         described = {"format": FORMAT, "step": step, "files": {k: digest(v) for k, v in files.items()}, **about}
-        _write_file(temporary / ABOUT_FILE, json.dumps(sealed(described)).encode())
+        write_new_file(temporary / ABOUT_FILE, json.dumps(sealed(described)).encode())
         sync_folder(temporary)
         os.rename(temporary, path)
         sync_folder(folder)
@@ -89,7 +111,7 @@ def write(run: Path, *, step: int, files: Mapping[str, bytes], about: Mapping[st
         size = sum(map(len, files.values()))
         raise ResourceError(
             f"{folder}: a checkpoint of {size:,} bytes cannot be written ({error.strerror}). The checkpoints before it are"
-            f" untouched: make room, then `comper resume {run}`."
+            f" untouched: make room, then `comper resume {shlex.quote(str(run))}`."
         ) from None
     return Checkpoint(path, described)
 
@@ -106,24 +128,19 @@ def paths(run: Path) -> list[Path]:
 
 def open_checkpoint(path: Path) -> Checkpoint:
     """Read a checkpoint's description, which carries its own digest."""
-    content = read_regular_file(path / ABOUT_FILE, max_bytes=MAX_ABOUT_BYTES)
-    try:
-        about = json.loads(content)
-    except (ValueError, RecursionError):
-        about = None
-    if not (isinstance(about, dict) and is_sealed(about)):
-        raise DamagedFileError(f"{path / ABOUT_FILE}: not as it was written.")
-    if about.get("format") != FORMAT:
+    where = path / ABOUT_FILE
+    about = read_json_object(where, max_bytes=MAX_ABOUT_BYTES)
+    if not is_sealed(about):
+        raise DamagedFileError(f"{where}: not as it was written.")
+    if about.get("format") not in READ_FORMATS:
         raise DamagedFileError(f"{path}: a checkpoint of format {about.get('format')!r}; this version reads {FORMAT}.")
-    files = about.get("files")
-    if not (isinstance(files, dict) and set(files) == set(FILES) and all(_is_digest(entry) for entry in files.values())):
-        raise DamagedFileError(f"{path / ABOUT_FILE}: does not describe the files of a checkpoint.")
-    logs = about.get("logs")
-    are_logs_told = (
-        isinstance(logs, dict) and set(logs) == set(LOG_FILES) and all(_is_digest(entry) for entry in logs.values())
-    )
-    if not (are_logs_told and isinstance(about.get("step"), int) and isinstance(about.get("total_frames"), int)):
-        raise DamagedFileError(f"{path / ABOUT_FILE}: does not say how far the run was.")
+    if not _are_digests(about.get("files"), FILES):
+        raise DamagedFileError(f"{where}: does not describe the files of a checkpoint.")
+    counters = [about.get("step"), about.get("total_frames")]
+    if not (_are_digests(about.get("logs"), LOG_FILES) and all(type(number) is int for number in counters)):
+        raise DamagedFileError(f"{where}: does not say how far the run was.")
+    if not isinstance(about.get("run"), dict):
+        raise DamagedFileError(f"{where}: does not hold a copy of its run's manifest.")
     return Checkpoint(path, about)
 
 
@@ -136,7 +153,7 @@ def prune(run: Path, good: Sequence[Checkpoint], *, budget_frames: int, num_late
     names = {checkpoint.path for checkpoint in kept}
     for path in paths(run):
         if path not in names:
-            with contextlib.suppress(OSError):  # what cannot be deleted is in nobody's way
+            with contextlib.suppress(OSError):  # what cannot be deleted does no harm
                 delete(path)
     return [checkpoint for checkpoint in good if checkpoint.path in names]
 
@@ -166,19 +183,11 @@ def _free_name(folder: Path, step: int) -> Path:
 def _remove_unfinished(folder: Path) -> None:
     for entry in os.scandir(folder):
         if entry.name.startswith(_UNFINISHED):
-            shutil.rmtree(entry.path, ignore_errors=True)
+            if entry.is_dir(follow_symlinks=False):
+                shutil.rmtree(entry.path, ignore_errors=True)
+            else:
+                os.unlink(entry.path)
 
 
-def _write_file(path: Path, content: bytes) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-    try:
-        view = memoryview(content)
-        while view:
-            view = view[os.write(descriptor, view) :]
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _is_digest(entry: Any) -> bool:
-    return isinstance(entry, dict) and isinstance(entry.get("bytes"), int) and set(entry) == {"bytes", "sha256"}
+def _are_digests(entries: Any, names: Sequence[str]) -> bool:
+    return isinstance(entries, dict) and set(entries) == set(names) and all(map(is_digest, entries.values()))

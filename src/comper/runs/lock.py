@@ -1,4 +1,4 @@
-"""One writer a run: a lock that the kernel lets go of when its holder ends, however it ends."""
+"""One writer per run: a lock that the kernel releases when its holder ends, however it ends."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from comper.errors import LockedError, UsageError
+from comper.runs.files import open_regular
 from comper.runs.folder import LOCK_FILE
 
 
@@ -15,10 +16,10 @@ class RunLock:
 
     def __init__(self, run: Path) -> None:
         try:
-            self._descriptor = os.open(run / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o666)
+            self._descriptor = open_regular(run / LOCK_FILE, os.O_RDWR | os.O_CREAT)
         except OSError as error:
             raise UsageError(f"{run}: cannot be written to ({error.strerror}).") from None
-        if not _lock(self._descriptor):
+        if not (_lock(self._descriptor) and _is_still(run / LOCK_FILE, self._descriptor)):
             self.release()
             raise LockedError(f"{run}: another process is working on this run. Wait for it, or stop it first.")
 
@@ -27,6 +28,14 @@ class RunLock:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+
+def _is_still(path: Path, descriptor: int) -> bool:
+    """Whether a file has not been replaced since it was opened: another process may have begun the run anew."""
+    try:
+        return os.path.samestat(os.stat(path, follow_symlinks=False), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
 
 
 def _lock(descriptor: int) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -15,12 +16,14 @@ from comper.errors import DamagedFileError, DivergedError
 
 SEPARATOR = "/"
 Arrays = dict[str, NDArray[Any]]
+Nested = Mapping[str, Any]
+"""A dictionary of dictionaries; its leaves are arrays, tensors, bytes or what JSON can hold."""
 
 PARSING_ERRORS = (ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError, RecursionError, MemoryError)
 """What parsing a file of wrong content may raise; the callers turn it into one sentence."""
 
 
-def pack(state: dict[str, Any]) -> tuple[bytes, bytes]:
+def pack(state: Nested) -> tuple[bytes, bytes]:
     """A nested state as (safetensors, JSON)."""
     arrays: Arrays = {}
     kinds: dict[str, str] = {}
@@ -37,50 +40,88 @@ def unpack(tensors: bytes, text: bytes) -> dict[str, Any]:
         arrays = safetensors.numpy.load(tensors)
         plain = json.loads(text)
         kinds, values = dict(plain["kinds"]), dict(plain["values"])
-        state: dict[str, Any] = {}
-        for path, array in arrays.items():
-            _put(state, path, _revived(array, kinds.get(path, "array")))
-        for path, value in values.items():
-            _put(state, path, value)
-        return state
+        return nest({path: _revived(array, kinds.get(path, "array")) for path, array in arrays.items()} | values)
     except (safetensors.SafetensorError, *PARSING_ERRORS) as error:
         raise DamagedFileError(f"A saved state cannot be read ({type(error).__name__}).") from None
 
 
-def weights_of(agent_state: dict[str, Any]) -> Arrays:
-    """The networks' weights in an agent's state, by path: everything under a `weights` or `target` entry."""
+def pack_weights(weights: Nested) -> bytes:
+    """Nested weights, arrays or tensors, as safetensors; a path in it is the keys joined by "/"."""
+    arrays = flatten(weights)
+    _require_finite(arrays, {})
+    return safetensors.numpy.save(arrays)
+
+
+def unpack_weights(content: bytes) -> dict[str, Any]:
+    """Read back what `pack_weights` wrote, as nested arrays."""
+    try:
+        return nest(safetensors.numpy.load(content))
+    except (safetensors.SafetensorError, *PARSING_ERRORS) as error:
+        raise DamagedFileError(f"Saved weights cannot be read ({type(error).__name__}).") from None
+
+
+def flatten(state: Nested) -> Arrays:
+    """The arrays and tensors of a nested dictionary by path."""
     arrays: Arrays = {}
-    _flatten(agent_state, (), arrays, {}, {})
-    found = {path: array for path, array in arrays.items() if {"weights", "target"} & set(path.split(SEPARATOR))}
-    _require_finite(found, {})
-    return found
+    _flatten(state, (), arrays, {}, {})
+    return arrays
 
 
-def replace_weights(agent_state: dict[str, Any], weights: Arrays) -> None:
-    """Put saved weights into an agent's state; names and shapes must be the same."""
-    own = weights_of(agent_state)
-    shapes = {path: array.shape for path, array in weights.items()}
-    if shapes != {path: array.shape for path, array in own.items()}:
+def nest(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """The nested dictionary of values by path."""
+    nested: dict[str, Any] = {}
+    for path, value in flat.items():
+        *parents, name = path.split(SEPARATOR)
+        node = nested
+        for parent in parents:
+            node = node.setdefault(parent, {})
+        node[name] = value
+    return nested
+
+
+def check_same_shapes(weights: Nested, own: Nested) -> None:
+    """Refuse weights of other networks than an agent has."""
+    if _shapes(weights) != _shapes(own):
         raise DamagedFileError("The saved weights are of other networks than this agent has.")
-    for path, array in weights.items():
-        _put(agent_state, path, _revived(array, "tensor"))
 
 
-def _flatten(
-    node: dict[str, Any], path: tuple[str, ...], arrays: Arrays, kinds: dict[str, str], values: dict[str, Any]
-) -> None:
+def _shapes(weights: Nested) -> dict[str, tuple[int, ...]]:
+    return {path: array.shape for path, array in flatten(weights).items()}
+
+
+# Until agents have a method `weights(trial)`, theirs are found by the names of their keys.
+
+
+def weights_of(agent_state: Nested) -> dict[str, Any]:
+    """The networks' weights in an agent's state: everything under a `weights` or `target` entry."""
+    arrays = flatten(agent_state)
+    return nest({path: array for path, array in arrays.items() if {"weights", "target"} & set(path.split(SEPARATOR))})
+
+
+def replace_weights(agent_state: dict[str, Any], weights: Nested) -> None:
+    """Put saved weights into an agent's state; names and shapes must be the same."""
+    check_same_shapes(weights, weights_of(agent_state))
+    for path, array in flatten(weights).items():
+        *parents, name = path.split(SEPARATOR)
+        node = agent_state
+        for parent in parents:
+            node = node[parent]
+        node[name] = _revived(array, "tensor")
+
+
+def _flatten(node: Nested, path: tuple[str, ...], arrays: Arrays, kinds: dict[str, str], values: dict[str, Any]) -> None:
     for key, value in node.items():
         assert SEPARATOR not in str(key), key
         here = (*path, str(key))
         name = SEPARATOR.join(here)
-        if isinstance(value, dict) and value:
+        if isinstance(value, Mapping) and value:
             _flatten(value, here, arrays, kinds, values)
         elif isinstance(value, bytes):
             arrays[name], kinds[name] = np.frombuffer(value, np.uint8), "bytes"
         elif isinstance(value, np.ndarray):
-            arrays[name] = np.ascontiguousarray(value)
+            arrays[name] = np.asarray(value, order="C")
         elif hasattr(value, "detach"):  # a torch tensor; torch itself is not needed here
-            arrays[name], kinds[name] = np.ascontiguousarray(value.detach().cpu().numpy()), "tensor"
+            arrays[name], kinds[name] = np.asarray(value.detach().cpu().numpy(), order="C"), "tensor"
         else:
             values[name] = value.item() if isinstance(value, np.generic) else value
 
@@ -101,10 +142,3 @@ def _revived(array: NDArray[Any], kind: str) -> Any:
 
         return torch.from_numpy(np.array(array))
     return array
-
-
-def _put(state: dict[str, Any], path: str, value: Any) -> None:
-    *parents, name = path.split(SEPARATOR)
-    for parent in parents:
-        state = state.setdefault(parent, {})
-    state[name] = value

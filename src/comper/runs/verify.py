@@ -1,122 +1,171 @@
-"""`comper verify`: checks every file of a run against what was written down about it; changes nothing."""
+"""The one judge of whether a run is whole, for `comper verify`, `comper resume` and `comper report`; it changes nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import shlex
+import tomllib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from comper.errors import ComperError, DamagedFileError
+from comper.errors import ComperError, DamagedFileError, printable
 from comper.runs import checkpoints
-from comper.runs import folder as runfolder
-from comper.runs.folder import digest, read_regular_file
-from comper.runs.recorder import check_logs
+from comper.runs.checkpoints import Checkpoint
+from comper.runs.files import check_digest, digest, read_file
+from comper.runs.folder import (
+    CHECKPOINTS_FOLDER,
+    CONFIG_FILE,
+    EPISODES_FILE,
+    MANIFEST_FILE,
+    METRICS_FILE,
+    WEIGHTS_FILE,
+    find_runs,
+)
+from comper.runs.logs import Array, Episodes, check_log_starts, read_episodes, read_metrics
+from comper.runs.manifest import FORMAT, Manifest
 
-MAX_FILE_BYTES = 1 << 34
+MAX_CONFIG_BYTES = 1 << 16
+
+Found = TypeVar("Found")
 
 
 @dataclass
 class Verdict:
-    """What is wrong with a run, and what it is still good for."""
+    """What is damaged in a run, and what could be read of it."""
 
     path: Path
     num_checks: int = 0
-    damaged: list[str] = field(default_factory=list)
-    usable: str = ""
+    damaged: dict[str, str] = field(default_factory=dict)
+    """File or checkpoint -> a sentence that says what is wrong with it."""
+    manifest: Manifest | None = None
+    """As it was written or, where that is damaged, the copy in the newest usable checkpoint."""
+    config: dict[str, Any] | None = None
+    episodes: Episodes | None = None
+    metrics: dict[str, Array] | None = None
+    checkpoints: list[Checkpoint] = field(default_factory=list)
+    """Whole ones whose logs are whole too, oldest first."""
+
+    def check(self, name: str, read: Callable[[], Found]) -> Found | None:
+        """What reading a part returns; what it complains about is kept."""
+        self.num_checks += 1
+        try:
+            return read()
+        except ComperError as error:
+            self.damaged[name] = str(error)
+            return None
+
+    @property
+    def usable(self) -> str:
+        """What the run is still good for, in a sentence."""
+        manifest = self.manifest
+        resume = f"`comper resume {shlex.quote(str(self.path))}`"
+        if manifest is None:
+            return "Neither a manifest nor a checkpoint is usable: begin the run again."
+        if manifest.is_finished:
+            return "Finished." if not self.damaged else "Finished; the same seed and settings give the same files again."
+        if manifest.source is not None:
+            return "Imported from a log that ends before its budget of frames."
+        if manifest.format != FORMAT:
+            return f"Unfinished, and made by comper 0.1 (run format {manifest.format}): only that version can continue it."
+        if self.config is None:
+            return f"Unfinished: put {CONFIG_FILE} back, or begin the run again."
+        if not self.checkpoints:
+            return f"Unfinished, no usable checkpoint: {resume} starts again, to the same results."
+        return f"Unfinished: {resume} continues from step {self.checkpoints[-1].step:,}."
 
     def __str__(self) -> str:
-        if not self.damaged:
-            return f"{self.path}: whole ({self.num_checks} checks). {self.usable}"
-        return "\n".join(
-            [f"{self.path}: {len(self.damaged)} damaged.", *(f"  {text}" for text in self.damaged), f"  {self.usable}"]
-        )
+        lines = [f"{self.path}: whole ({self.num_checks} checks). {self.usable}"]
+        if self.damaged:
+            lines = [f"{self.path}: {len(self.damaged)} damaged.", *self.damaged.values(), self.usable]
+        return printable("\n  ".join(lines))
 
 
 def verify(folder: Path) -> Iterator[Verdict]:
     """The verdict on every run in a folder and below it."""
-    for path in runfolder.find_runs([folder]):
-        yield verify_run(path)
+    return (verify_run(path) for path in find_runs([folder]))
 
 
-def verify_run(path: Path) -> Verdict:
-    """Check one run."""
+def verify_run(path: Path, *, with_states: bool = True) -> Verdict:
+    """Check a run; without its states (weights and checkpoints), only what scores and curves rest on."""
     verdict = Verdict(path)
-    manifest = _checked(verdict, lambda: runfolder.read_sealed_manifest(path)) or {}
-    sealed = manifest.get("config_sha256")
-    if sealed is not None:
-        _checked(verdict, lambda: _check_digest(path / runfolder.CONFIG_FILE, {"sha256": sealed}))
-    places = _checked(verdict, lambda: checkpoints.paths(path)) or []
-    whole = [found for place in places if (found := _checked(verdict, lambda p=place: _check_checkpoint(p)))]
-    if manifest.get("status") == runfolder.FINISHED:
-        _verify_finished(verdict, manifest)
-    else:
-        _verify_unfinished(verdict, manifest, whole)
+    manifest = verdict.manifest = verdict.check(MANIFEST_FILE, lambda: Manifest.read(path))
+    if with_states:
+        verdict.checkpoints = _usable_checkpoints(verdict)
+    if manifest is None and verdict.checkpoints:
+        manifest = verdict.manifest = _restored_manifest(verdict, verdict.checkpoints[-1])
+    verdict.config = verdict.check(CONFIG_FILE, lambda: _read_config(path / CONFIG_FILE, manifest))
+    verdict.episodes = verdict.check(EPISODES_FILE, lambda: _read_log(path, EPISODES_FILE, manifest, read_episodes))
+    verdict.metrics = verdict.check(METRICS_FILE, lambda: _read_log(path, METRICS_FILE, manifest, read_metrics))
+    if manifest is not None and manifest.is_finished:
+        if with_states and WEIGHTS_FILE in manifest.files:
+            verdict.check(WEIGHTS_FILE, lambda: check_digest(path / WEIGHTS_FILE, manifest.files[WEIGHTS_FILE]))
+        verdict.check(MANIFEST_FILE, lambda: _check_totals(verdict, manifest))
     return verdict
 
 
-def _verify_finished(verdict: Verdict, manifest: dict[str, Any]) -> None:
-    files = manifest.get("files")
-    names = [*runfolder.LOG_FILES, *([runfolder.WEIGHTS_FILE] if isinstance(files, dict) and len(files) > 2 else [])]
-    for name in names:
-        expected = files.get(name) if isinstance(files, dict) else None
-        _checked(verdict, lambda e=expected, n=name: _check_digest(verdict.path / n, e))
-    if verdict.damaged:
-        verdict.usable = "The run is finished; run it again with the same seed to get the same files."
-    else:
-        verdict.usable = "Finished."
+def _usable_checkpoints(verdict: Verdict) -> list[Checkpoint]:
+    places = verdict.check(CHECKPOINTS_FOLDER, lambda: checkpoints.paths(verdict.path)) or []
+    found = []
+    for place in reversed(places):
+        name = f"{CHECKPOINTS_FOLDER}/{place.name}"
+        checkpoint = verdict.check(name, lambda place=place: _read_checkpoint(verdict, place))  # type: ignore[misc]
+        if checkpoint is not None:
+            found.append(checkpoint)
+        elif not os.path.lexists(place):
+            del verdict.damaged[name]  # the run is going on, and has deleted it meanwhile
+    return found
 
 
-def _verify_unfinished(verdict: Verdict, manifest: dict[str, Any], checked: list[Any]) -> None:
-    usable = [
-        checkpoint for checkpoint in checked if _checked(verdict, lambda c=checkpoint: _check_saved_logs(verdict.path, c))
-    ]
-    for name in runfolder.LOG_FILES:
-        if (verdict.path / name).is_symlink() or (verdict.path / name).exists():
-            _checked(verdict, lambda n=name: _check_lines(verdict.path / n))
-    if usable:
-        verdict.usable = f"Unfinished: `comper resume {verdict.path}` continues from step {usable[0].step:,}."
-    elif manifest:
-        verdict.usable = f"Unfinished, no usable checkpoint: `comper resume {verdict.path}` starts again, to the same results."
-    else:
-        verdict.usable = "Neither a manifest nor a checkpoint is usable: begin the run again."
-
-
-def _checked(verdict: Verdict, check: Any) -> Any:
-    """What a check finds; what it complains about goes into the verdict."""
-    verdict.num_checks += 1
-    try:
-        return check()
-    except ComperError as error:
-        verdict.damaged.append(str(error))
-        return None
-
-
-def _check_digest(path: Path, expected: Any) -> bool:
-    if not isinstance(expected, dict):
-        raise DamagedFileError(f"{path}: the manifest has no digest of it.")
-    actual = digest(read_regular_file(path, max_bytes=MAX_FILE_BYTES))
-    if any(actual[key] != expected[key] for key in actual if key in expected) or "sha256" not in expected:
-        raise DamagedFileError(f"{path}: {actual['bytes']:,} bytes that are not those its manifest describes.")
-    return True
-
-
-def _check_checkpoint(path: Path) -> checkpoints.Checkpoint:
-    checkpoint = checkpoints.open_checkpoint(path)
-    checkpoint.read()
+def _read_checkpoint(verdict: Verdict, place: Path) -> Checkpoint:
+    checkpoint = checkpoints.open_checkpoint(place)
+    if verdict.manifest is not None and checkpoint.format != verdict.manifest.format:
+        raise DamagedFileError(f"{place}: of format {checkpoint.format}, its run is of {verdict.manifest.format}.")
+    checkpoint.check()
+    if verdict.manifest is None or not verdict.manifest.is_finished:
+        check_log_starts(verdict.path, checkpoint.logs)
     return checkpoint
 
 
-def _check_saved_logs(path: Path, checkpoint: checkpoints.Checkpoint) -> bool:
-    check_logs(path, checkpoint.logs)
-    return True
+def _restored_manifest(verdict: Verdict, checkpoint: Checkpoint) -> Manifest | None:
+    where = f"{checkpoint.path / checkpoints.ABOUT_FILE}, run"
+    manifest = verdict.check(where, lambda: Manifest.from_json(checkpoint.about["run"], where=where))
+    if manifest is not None:
+        verdict.damaged[MANIFEST_FILE] += f" The copy in {checkpoint.path.name} is used."
+    return manifest
 
 
-def _check_lines(path: Path) -> bool:
-    read_regular_file(path, max_bytes=0, is_longer_allowed=True)  # an ordinary file, or it is not opened
+def _read_config(path: Path, manifest: Manifest | None) -> dict[str, Any]:
+    content = read_file(path, max_bytes=MAX_CONFIG_BYTES)
+    if manifest is not None and manifest.config_sha256 not in (None, digest(content)["sha256"]):
+        raise DamagedFileError(f"{path}: not the configuration the run was started with. Put it back, or begin a new run.")
     try:
-        for _ in runfolder.read_json_lines(path):
-            pass
-    except OSError as error:
-        raise DamagedFileError(f"{path}: cannot be read ({error.strerror}).") from None
-    return True
+        return tomllib.loads(content.decode())
+    except (ValueError, RecursionError) as error:
+        raise DamagedFileError(f"{path}: not TOML ({error}).") from None
+
+
+def _read_log(folder: Path, name: str, manifest: Manifest | None, read: Callable[[Path], Found]) -> Found:
+    if manifest is not None and manifest.is_finished:
+        if name not in manifest.files:
+            raise DamagedFileError(f"{folder / MANIFEST_FILE}: a finished run, but no digest of {name}.")
+        check_digest(folder / name, manifest.files[name])
+    return read(folder / name)
+
+
+def _check_totals(verdict: Verdict, manifest: Manifest) -> None:
+    """Compare a finished manifest with its log, and with the budget of frames."""
+    episodes = verdict.episodes
+    if episodes is None:
+        return
+    path, num_episodes = verdict.path / MANIFEST_FILE, episodes.scores.size
+    if not num_episodes:
+        raise DamagedFileError(f"{verdict.path / EPISODES_FILE}: a finished run without an episode.")
+    counted = {"episodes": num_episodes, "total_frames": int(episodes.frames[-1]), "steps": int(episodes.steps[-1])}
+    for key, value in counted.items():
+        if getattr(manifest, key) != value:
+            raise DamagedFileError(f"{path}: {key} is {getattr(manifest, key)!r}, its log has {value}.")
+    budget = (verdict.config or {}).get("frames")
+    if isinstance(budget, int) and counted["total_frames"] < budget:
+        raise DamagedFileError(f"{path}: finished after {counted['total_frames']:,} frames, before its budget of {budget:,}.")
