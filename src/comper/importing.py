@@ -29,7 +29,9 @@ def load_object(name: str, *, what: str, trusted: tuple[str, ...] | None = None)
     try:
         module = _import(module_name)
     except Exception as error:  # whatever the user's module raises
-        raise OutsideCodeError(f"{what} {name}: {module_name} cannot be imported ({type(error).__name__}: {error}).") from error
+        raise OutsideCodeError(
+            f"{what} {name}: {module_name} cannot be imported ({type(error).__name__}: {error})."
+        ) from error
     if not hasattr(module, attribute):
         raise OutsideCodeError(f"{what} {name}: {module_name} has no {attribute!r}.")
     return getattr(module, attribute)

@@ -128,7 +128,11 @@ def _suggestion(name: str, parts: Sequence[Settings]) -> str:
     known = {f.name: f.name for _, f in fields_of(parts)}
     known |= {synonym: f.name for _, f in fields_of(parts) for synonym in f.metadata["synonyms"]}
     near = list(dict.fromkeys(known[word] for word in difflib.get_close_matches(name, known, n=3)))
-    return f" Did you mean {' or '.join(near)}?" if near else f" Known settings: {', '.join(f.name for _, f in fields_of(parts))}."
+    return (
+        f" Did you mean {' or '.join(near)}?"
+        if near
+        else f" Known settings: {', '.join(f.name for _, f in fields_of(parts))}."
+    )
 
 
 TYPES: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "str": (str,), "bool": (bool,)}
@@ -188,7 +192,9 @@ def add_flags(group: Any, parts: Sequence[Settings]) -> None:
     for part, f in fields_of(parts):
         flags = [f"--{name.replace('_', '-')}" for name in (f.name, *f.metadata["synonyms"])]
         text = f"{f.metadata['help']} ({f.metadata['source']}; default: {getattr(part, f.name)})".replace("%", "%%")
-        metavar = "|".join(f.metadata["choices"]) or {"int": "N", "float": "X", "str": "NAME", "bool": "true|false"}[kind_of(f)]
+        metavar = (
+            "|".join(f.metadata["choices"]) or {"int": "N", "float": "X", "str": "NAME", "bool": "true|false"}[kind_of(f)]
+        )
         group.add_argument(*flags, dest=f"{_PREFIX}{f.name}", type=PARSERS[kind_of(f)], metavar=metavar, help=text)
 
 

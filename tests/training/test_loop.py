@@ -85,7 +85,9 @@ def test_calls_come_in_the_order_of_algorithm_2() -> None:
 def test_a_trial_at_exactly_its_budget_plays_one_more_episode() -> None:
     """Algorithm 2, l. 28: run ← (countframes <= sn)."""
     made = setups((2,), [0])
-    loop, (tape,) = loop_of(AgentConfig(frames=10), agent_of(RandomPolicy, AgentConfig(), made), [Script([(0.0, True, False, 5)])], made)
+    loop, (tape,) = loop_of(
+        AgentConfig(frames=10), agent_of(RandomPolicy, AgentConfig(), made), [Script([(0.0, True, False, 5)])], made
+    )
     loop.run()
     assert [episode.total_frames for episode in tape.episodes] == [5, 10, 15]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from comper.agents.interface import Agent, AgentSpec, MemoryEstimate, NetworkFactory, Task, TrialSetup
 from comper.memory.indexes import make_index
-from comper.memory.transition_memory import ReducedTransitionMemories, Sets, TransitionMemories, TransitionMemory
+from comper.memory.transition_memory import ReducedTransitionMemories, TransitionMemories, TransitionMemory
 from comper.memory.transitions import Transition
 from comper.protocol import LearnerConfig
 from comper.settings import require, setting
@@ -31,7 +32,10 @@ class ComperConfig(LearnerConfig):
     )
     sets_per_training: int = setting(1_000, "Table 7", "similar-transition sets taken from TM for one QLSTM training, at most")
     memory_sets: int = setting(
-        100_000, "Table 7, A7", "similar-transition sets remembered; the oldest goes first", synonyms=("buffer_size", "capacity")
+        100_000,
+        "Table 7, A7",
+        "similar-transition sets remembered; the oldest goes first",
+        synonyms=("buffer_size", "capacity"),
     )
     similarity_threshold: float = setting(
         0.0, "Table 7, A9", "δ, the largest Euclidean distance between similar transitions", most=1e9, synonyms=("delta",)
@@ -80,6 +84,7 @@ class ComperAgent(Agent):
     def __init__(self, config: ComperConfig, task: Task, trials: Sequence[TrialSetup], *, device: torch.device):
         from comper.learners.frame_bank import FrameBank
         from comper.learners.learner import QLearner, QLSTMLearner
+        from comper.learners.optimisers import RMSProp, paper_optimiser
 
         self.config = config
         self._exploration = [trial.exploration for trial in trials]
@@ -88,8 +93,21 @@ class ComperAgent(Agent):
         # Alg. 2, l. 1-2: TM ← ∅, RTM ← ∅, initialise Θ and Ω.
         self.tm = TransitionMemories([_transition_memory(config, trial) for trial in trials])
         self.rtm = ReducedTransitionMemories(self.tm, [trial.sampling for trial in trials], discount=config.discount)
-        self.q_network = QLearner(networks["CNN"], config, self.bank, rngs)
-        self.qlstm = QLSTMLearner(networks["QLSTM"], config, self.bank, rngs, num_actions=task.num_actions)
+        optimiser = paper_optimiser(config)
+        self.q_network = QLearner(networks["CNN"], self.bank, rngs, loss=config.loss, optimiser=optimiser)
+        self.qlstm = QLSTMLearner(
+            networks["QLSTM"],
+            self.bank,
+            rngs,
+            batch_size=config.qlstm_batch_size,
+            num_epochs=config.qlstm_epochs,
+            optimiser=RMSProp(
+                step_size=config.qlstm_step_size,
+                momentum=config.qlstm_gradient_momentum,
+                decay=config.qlstm_decay,
+                epsilon=config.qlstm_epsilon,
+            ),
+        )
         self.parts = {"q_network": self.q_network, "qlstm": self.qlstm, "tm": self.tm, "rtm": self.rtm}
 
     def act(
@@ -162,13 +180,12 @@ class ComperAgent(Agent):
     @classmethod
     def networks(cls, config: ComperConfig, task: Task) -> dict[str, NetworkFactory]:
         """The architectures of Tables 9 and 10. A16: Table 9's count for stacked frames leaves out the first bias."""
-        from comper.networks.qlstm import make_qlstm
+        from comper.networks.qlstm import QLSTM
 
+        state_size = config.history_length * int(np.prod(task.observation_shape))
         return {
             "CNN": task.q_network(config.history_length, first_bias=config.observation != "stacked"),
-            "QLSTM": make_qlstm(
-                task.observation_shape, history_length=config.history_length, sequence_length=config.sequence_length
-            ),
+            "QLSTM": partial(QLSTM, state_size, task.num_actions, sequence_length=config.sequence_length),
         }
 
     @classmethod

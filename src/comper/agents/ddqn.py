@@ -34,10 +34,14 @@ class DDQNConfig(AgentConfig):
     replay_start_steps: int = setting(1_000, "D5", "agent steps of random policy before the first update")
     replay_capacity: int = setting(100_000, "D5", "transitions in the replay memory", synonyms=("buffer_size", "capacity"))
     batch_size: int = setting(32, "D5", "transitions replayed for one update", most=65_536)
-    train_period_steps: int = setting(4, "D5", "agent steps between updates, as for the other agents", synonyms=("train_freq",))
+    train_period_steps: int = setting(
+        4, "D5", "agent steps between updates, as for the other agents", synonyms=("train_freq",)
+    )
     target_period_steps: int = setting(1_000, "D5", "agent steps between copies of Θ to the target network")
     reward_clip: float = setting(1.0, "D5", "rewards are learned from within ± this (scores stay raw); 0: not clipped")
-    network: str = setting("auto", "D3", "the Q-network: auto fits one to the observations; my_module:make_network is your own")
+    network: str = setting(
+        "auto", "D3", "the Q-network: auto fits one to the observations; my_module:make_network is your own"
+    )
     step_size: float = setting(0.0001, "D5", "Adam's step size", above=0, most=1_000, synonyms=("lr", "learning_rate"))
     adam_epsilon: float = setting(1.5e-4, "D5", "constant added to the root in Adam", above=0)
 
@@ -64,10 +68,10 @@ class DDQNAgent(Agent):
             discount=config.discount,
             num_steps=config.num_steps,
         )
-        adam = Adam.of(step_size=config.step_size, epsilon=config.adam_epsilon)
+        adam = Adam(step_size=config.step_size, epsilon=config.adam_epsilon)
         network, rngs = self.networks(config, task)["CNN"], [trial.weights for trial in trials]
         self.q_network = QLearner(network, self.bank, rngs, loss="huber", optimiser=adam)
-        self.target = self.q_network.population.copy()
+        self.target = self.q_network.copy()
         self.parts = {"q_network": self.q_network, "target": self.target, "replay": self.replay}
 
     def act(

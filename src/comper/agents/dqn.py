@@ -44,6 +44,7 @@ class DQNAgent(Agent):
     def __init__(self, config: DQNConfig, task: Task, trials: Sequence[TrialSetup], *, device: torch.device):
         from comper.learners.frame_bank import FrameBank
         from comper.learners.learner import QLearner
+        from comper.learners.optimisers import paper_optimiser
 
         self.config = config
         self._exploration = [trial.exploration for trial in trials]
@@ -56,8 +57,9 @@ class DQNAgent(Agent):
             history_length=config.history_length,
             discount=config.discount,
         )
-        self.q_network = QLearner(self.networks(config, task)["CNN"], config, self.bank, [trial.weights for trial in trials])
-        self.target = self.q_network.population.copy()
+        network, rngs = self.networks(config, task)["CNN"], [trial.weights for trial in trials]
+        self.q_network = QLearner(network, self.bank, rngs, loss=config.loss, optimiser=paper_optimiser(config))
+        self.target = self.q_network.copy()
         self.parts = {"q_network": self.q_network, "target": self.target, "replay": self.replay}
 
     def act(

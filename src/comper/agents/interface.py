@@ -44,17 +44,12 @@ class Task:
 
     def q_network(self, history_length: int, *, first_bias: bool = True) -> NetworkFactory:
         """The user's own network, or one that fits the observations."""
-        from comper.networks.cnn import make_q_network
+        from comper.networks.cnn import ObservationSpec, make_q_network
 
         if self.make_network is not None:
             return partial(self.make_network, (history_length, *self.observation_shape), self.num_actions)
-        return make_q_network(
-            self.observation_shape,
-            self.observation_kind,
-            self.num_actions,
-            history_length=history_length,
-            first_bias=first_bias,
-        )
+        observation = ObservationSpec(self.observation_shape, history_length, kind=self.observation_kind)
+        return make_q_network(observation, self.num_actions, first_bias=first_bias)
 
 
 @dataclass(frozen=True)
@@ -136,7 +131,7 @@ class Agent(ABC):
     # What is asked before an agent is made and anything is written.
 
     @classmethod
-    def check(cls, config: Any, task: Task) -> None:  # noqa: B027 -- may do nothing
+    def check(cls, config: Any, task: Task) -> None:
         """Raise UsageError where the configuration does not fit the environment."""
 
     @classmethod

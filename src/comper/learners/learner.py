@@ -66,7 +66,11 @@ class Learner:
 
     def weights(self, trial: int) -> Parameters:
         """One trial's weights."""
-        return self.population.state_dict(trial)
+        return self.population.weights(trial)
+
+    def load_weights(self, trial: int, weights: Parameters) -> None:
+        """Take over weights that `weights` returned; the optimiser goes on as it is."""
+        self.population.load_weights(trial, weights)
 
     def state_dict(self, trial: int) -> dict[str, Any]:
         """One trial's weights, its optimiser's averages, and the loss since the last log line."""
@@ -78,7 +82,7 @@ class Learner:
 
     def load_state_dict(self, trial: int, state: dict[str, Any]) -> None:
         """Read back what `state_dict` wrote."""
-        self.population.load_state_dict(trial, state["weights"])
+        self.load_weights(trial, state["weights"])
         self._optimiser.load_state_dict(trial, state["optimiser"])
         self.loss.load_state_dict(trial, state["loss"])
 

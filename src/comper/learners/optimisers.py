@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from comper.networks.stacking import Parameters, Population, copies, overwrite
+from comper.protocol import LearnerConfig
 
 SLICE = 1 << 18
 """Elements handled at a time on a CPU, so that the intermediate results stay in its cache."""
@@ -69,6 +70,16 @@ class MnihRMSProp:
         m.lerp_(g, turn.share(1 - self.gradient_momentum))
         scale = torch.addcmul(n, m, m, value=-1).clamp_(min=0).add_(self.min_squared_gradient).rsqrt_()
         w.addcmul_(g, scale, value=-self.step_size)
+
+
+def paper_optimiser(config: LearnerConfig) -> MnihRMSProp:
+    """The CNN's optimiser with the settings of Table 5."""
+    return MnihRMSProp(
+        step_size=config.step_size,
+        gradient_momentum=config.gradient_momentum,
+        squared_gradient_momentum=config.squared_gradient_momentum,
+        min_squared_gradient=config.min_squared_gradient,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ trials are stacked along a leading trial axis, so that one product serves all of
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -114,13 +114,21 @@ class Population:
             return {name: tensor[trial] for name, tensor in groups[0].items()}
         return groups[trial]
 
-    def state_dict(self, trial: int) -> Parameters:
+    def weights(self, trial: int) -> Parameters:
         """One trial's weights and buffers."""
         return copies(self.of_trial(self.groups, trial) | self.of_trial(self._buffers, trial))
 
-    def load_state_dict(self, trial: int, state: Parameters) -> None:
+    def load_weights(self, trial: int, weights: Parameters) -> None:
+        """Take over weights of a network of the same architecture; other names or shapes are refused."""
+        overwrite(self.of_trial(self.groups, trial) | self.of_trial(self._buffers, trial), weights)
+
+    def state_dict(self, trial: int) -> dict[str, Any]:
+        """One trial's weights."""
+        return {"weights": self.weights(trial)}
+
+    def load_state_dict(self, trial: int, state: dict[str, Any]) -> None:
         """Read back what `state_dict` wrote."""
-        overwrite(self.of_trial(self.groups, trial) | self.of_trial(self._buffers, trial), state)
+        self.load_weights(trial, state["weights"])
 
 
 def started_module(make: NetworkFactory, rng: np.random.Generator) -> nn.Module:
@@ -136,6 +144,17 @@ def started_module(make: NetworkFactory, rng: np.random.Generator) -> nn.Module:
         if (draw_weights := getattr(layer, "draw_weights", None)) is not None:
             draw_weights(rng)
     return module
+
+
+def described_layers(make: NetworkFactory) -> list[tuple[str, int]]:
+    """The layers of the network that a factory makes, with their numbers of parameters; no memory is taken for it."""
+    with torch.device("meta"):
+        return layer_sizes(make())
+
+
+def num_parameters(make: NetworkFactory) -> int:
+    """The number of parameters of the network that a factory makes."""
+    return sum(size for _, size in described_layers(make))
 
 
 def layer_sizes(module: nn.Module) -> list[tuple[str, int]]:
@@ -156,11 +175,14 @@ def copies(parameters: Parameters) -> Parameters:
     return {name: tensor.detach().to("cpu", copy=True) for name, tensor in parameters.items()}
 
 
-def overwrite(parameters: Parameters, state: Parameters) -> None:
-    """Put saved values into tensors that others refer to."""
+def overwrite(parameters: Parameters, state: Mapping[str, Any]) -> None:
+    """Put saved values, tensors or arrays, into tensors that others refer to."""
+    shapes = {name: tuple(tensor.shape) for name, tensor in parameters.items()}
+    if shapes != {name: tuple(values.shape) for name, values in state.items()}:
+        raise ValueError("the saved weights are of another network")
     with torch.no_grad():
         for name, tensor in parameters.items():
-            tensor.copy_(state[name])
+            tensor.copy_(torch.as_tensor(state[name]))
 
 
 def _moved(tensors: dict[str, Any], device: torch.device) -> Parameters:

@@ -96,9 +96,7 @@ class Checkpointer:
     def after_trial(self, trial: Trial) -> None:
         """A finished trial keeps the checkpoints at its thirds; nobody needs its latest any more."""
         saved = next(saved for saved in self._trials if saved.trial is trial)
-        saved.checkpoints = checkpoints.prune(
-            saved.record.path, saved.checkpoints, budget_frames=self._frames, num_latest=0
-        )
+        saved.checkpoints = checkpoints.prune(saved.record.path, saved.checkpoints, budget_frames=self._frames, num_latest=0)
 
     def write(self, step: int) -> None:
         """Write a checkpoint of every running trial."""

@@ -40,13 +40,13 @@ def settings_of(agent: str, environment: str) -> RunSettings:
 
 
 def _networks(settings: RunSettings, environment: str) -> list[dict[str, Any]]:
-    from comper.networks.stacking import layer_sizes
+    from comper.networks.stacking import described_layers
 
     info = find_environment(environment).info(settings.environment)
     networks = settings.agent.agent.networks(settings.config, settings.task(info))
     described = []
     for name, factory in networks.items():
-        layers = [{"name": layer, "parameters": size} for layer, size in layer_sizes(factory)]
+        layers = [{"name": layer, "parameters": size} for layer, size in described_layers(factory)]
         described.append({"name": name, "layers": layers, "parameters": sum(layer["parameters"] for layer in layers)})
     return described
 

@@ -97,9 +97,7 @@ class RunSettings:
 
     def task(self, info: EnvironmentInfo) -> Task:
         """What the agent must know of the environment."""
-        return Task(
-            info.observation_shape, info.observation_dtype, info.observation_kind, info.action_names, self.network
-        )
+        return Task(info.observation_shape, info.observation_dtype, info.observation_kind, info.action_names, self.network)
 
     @property
     def outside_code(self) -> list[str]:
@@ -209,5 +207,7 @@ def recorded_settings(folder: Path, manifest: Manifest, own: OwnCode) -> RunSett
 
 def _handed_over(thing: Any, what: str, name: str) -> Any:
     if thing is None:
-        raise OutsideCodeError(f"The {what} {name} was handed over from Python: hand it over again, from Python, as {what}=...")
+        raise OutsideCodeError(
+            f"The {what} {name} was handed over from Python: hand it over again, from Python, as {what}=..."
+        )
     return thing

@@ -139,7 +139,11 @@ def _print_plan(runs: Sequence[UnfinishedRun]) -> None:
     for run in runs:
         for note in run.notes:
             print_line(printable(note))
-        place = f"continues from step {run.step:,}" if run.checkpoints else "has no checkpoint and starts again, to the same results"
+        place = (
+            f"continues from step {run.step:,}"
+            if run.checkpoints
+            else "has no checkpoint and starts again, to the same results"
+        )
         print_line(printable(f"{run.path} {place}"))
 
 
@@ -165,9 +169,7 @@ def _continue(group: Sequence[UnfinishedRun], device: torch.device, options: Run
             if run is not None:
                 check_conditions(run.manifest, info, device)
         with_checkpoints = options.with_checkpoints
-        preflight.check(
-            settings, environments.info, trials=len(places), out=group[0].path, with_checkpoints=with_checkpoints
-        )
+        preflight.check(settings, environments.info, trials=len(places), out=group[0].path, with_checkpoints=with_checkpoints)
         members = [_member(spec, seed, run) for spec, seed, run in places]
         run_population(members, settings, environments, device, options=options, step=group[0].step)
 
