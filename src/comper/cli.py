@@ -141,9 +141,7 @@ def _add_train(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     )
     parser.usage = "comper train ENV [ENV ...] [--agent A] [--frames N] [--seed N] [--trials T] [--out DIR] [option ...]"
     parser.set_defaults(run=_train)
-    text = (
-        "a game (see `comper games`), gym:ID, minatar:GAME, minigrid:TASK, or my_module:make_env; `paper` is the eight games"
-    )
+    text = "a game (see `comper games`), gym:ID, minatar:GAME, minigrid:TASK, or my_module:make_env; `paper`: the eight games"
     parser.add_argument("environments", nargs="+", metavar="ENV", help=text)
     text = "see `comper agents`, or my_module:my_agent (default: %(default)s)"
     parser.add_argument("--agent", default=DEFAULT_AGENT, metavar="A", help=text)

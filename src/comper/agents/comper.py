@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +35,7 @@ class ComperConfig(LearnerConfig):
         100_000,
         "Table 7, A7",
         "similar-transition sets remembered; the oldest goes first",
-        synonyms=("buffer_size", "capacity"),
+        synonyms=("buffer_size",),
     )
     similarity_threshold: float = setting(
         0.0, "Table 7, A9", "δ, the largest Euclidean distance between similar transitions", most=1e9, synonyms=("delta",)
@@ -79,7 +79,7 @@ class ComperConfig(LearnerConfig):
 class ComperAgent(Agent):
     """Two memories, TM and RTM, and two networks, the CNN Q(s, a; Θ) and the QLSTM R(τ; Ω), for each trial."""
 
-    metric_labels = {"tm_sets": "TM", "rtm_sets": "RTM"}
+    metric_labels: ClassVar = {"tm_sets": "TM", "rtm_sets": "RTM"}
 
     def __init__(self, config: ComperConfig, task: Task, trials: Sequence[TrialSetup], *, device: torch.device):
         from comper.learners.frame_bank import FrameBank

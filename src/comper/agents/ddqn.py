@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,16 +32,12 @@ class DDQNConfig(AgentConfig):
     epsilon_end: float = setting(0.01, "D5", "final exploration rate", most=1)
     epsilon_decay_frames: int = setting(20_000, "D5", "frames over which ε falls linearly from 1")
     replay_start_steps: int = setting(1_000, "D5", "agent steps of random policy before the first update")
-    replay_capacity: int = setting(100_000, "D5", "transitions in the replay memory", synonyms=("buffer_size", "capacity"))
+    replay_capacity: int = setting(100_000, "D5", "transitions in the replay memory", synonyms=("buffer_size",))
     batch_size: int = setting(32, "D5", "transitions replayed for one update", most=65_536)
-    train_period_steps: int = setting(
-        4, "D5", "agent steps between updates, as for the other agents", synonyms=("train_freq",)
-    )
+    train_period_steps: int = setting(4, "D5", "agent steps between updates", synonyms=("train_freq",))
     target_period_steps: int = setting(1_000, "D5", "agent steps between copies of Θ to the target network")
     reward_clip: float = setting(1.0, "D5", "rewards are learned from within ± this (scores stay raw); 0: not clipped")
-    network: str = setting(
-        "auto", "D3", "the Q-network: auto fits one to the observations; my_module:make_network is your own"
-    )
+    network: str = setting("auto", "D3", "the Q-network: auto, or your own my_module:make_network")
     step_size: float = setting(0.0001, "D5", "Adam's step size", above=0, most=1_000, synonyms=("lr", "learning_rate"))
     adam_epsilon: float = setting(1.5e-4, "D5", "constant added to the root in Adam", above=0)
 
@@ -49,7 +45,7 @@ class DDQNConfig(AgentConfig):
 class DDQNAgent(Agent):
     """A replay memory, a Q-network Θ and its copy Θ', for each trial."""
 
-    metric_labels = {"replay_size": "replay"}
+    metric_labels: ClassVar = {"replay_size": "replay"}
 
     def __init__(self, config: DDQNConfig, task: Task, trials: Sequence[TrialSetup], *, device: torch.device):
         from comper.learners.frame_bank import FrameBank

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +31,7 @@ class DQNConfig(LearnerConfig):
     replay_start_steps: int = setting(1_000, "Table 8, A12", "agent steps of random policy before the first update")
     loss: str = setting("huber", "A4b", "the CNN's loss on the temporal-difference error", ("squared", "huber"))
     replay_capacity: int = setting(
-        100_000, "Table 8", "transitions in the replay memory; the oldest goes first", synonyms=("buffer_size", "capacity")
+        100_000, "Table 8", "transitions in the replay memory; the oldest goes first", synonyms=("buffer_size",)
     )
     target_period_steps: int = setting(1_000, "Table 8", "agent steps between copies of Θ to the target network")
 
@@ -39,7 +39,7 @@ class DQNConfig(LearnerConfig):
 class DQNAgent(Agent):
     """A replay memory, a Q-network Θ and its copy Θ' that gives the targets, for each trial."""
 
-    metric_labels = {"replay_size": "replay"}
+    metric_labels: ClassVar = {"replay_size": "replay"}
 
     def __init__(self, config: DQNConfig, task: Task, trials: Sequence[TrialSetup], *, device: torch.device):
         from comper.learners.frame_bank import FrameBank

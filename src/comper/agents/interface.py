@@ -130,7 +130,7 @@ class Agent(ABC):
 
     # What is asked before an agent is made and anything is written.
 
-    @classmethod
+    @classmethod  # noqa: B027 -- may do nothing
     def check(cls, config: Any, task: Task) -> None:
         """Raise UsageError where the configuration does not fit the environment."""
 
