@@ -179,8 +179,7 @@ class Run:
         import torch
 
         from comper.agents.interface import TrialSetup
-        from comper.memory.compressed import make_frame_store
-        from comper.memory.history import ObservationHistory
+        from comper.memory import ObservationHistory, make_frame_store
         from comper.training.loop import Loop, Trial
         from comper.training.randomness import streams
         from comper.training.train import make_agent, make_stepper

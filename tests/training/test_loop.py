@@ -58,7 +58,7 @@ class TapeAgent(ConstantAgent):
         self.tape.append(("learn", t))
 
     def _grey(self, ids: Any) -> int:
-        return int(self.frames.frames[int(ids[0])][0])
+        return int(self.frames.gather(ids[:1]).flat[0])
 
 
 def test_calls_come_in_the_order_of_algorithm_2() -> None:
