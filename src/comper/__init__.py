@@ -26,7 +26,7 @@ _HOMES = {
     "ReplayMemory": "comper.memory.replay",
     "make_index": "comper.memory.indexes",
     "AtariEnvironment": "comper.environments.atari",
-    "GymnasiumEnvironment": "comper.environments.gymnasium_adapter",
+    "find_environment": "comper.environments.registry",
     "ComperAgent": "comper.agents.comper",
     "DQNAgent": "comper.agents.dqn",
     "RandomAgent": "comper.agents.floors",

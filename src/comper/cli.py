@@ -239,24 +239,28 @@ def _add_floors(commands: Any) -> None:
     parser.add_argument("games", nargs="*", default=["paper"], metavar="GAME", help="games (default: the paper's eight)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the measurement (default: %(default)s)")
     parser.add_argument("--workers", type=int, metavar="N", help="processes (default: one a core)")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="where the result goes (default: the package's own data)")
+    out = "where all floors, with the new ones, are written (default: %(default)s)"
+    parser.add_argument("--out", type=Path, default=Path("floors.json"), metavar="FILE", help=out)
 
 
 def _floors(args: argparse.Namespace) -> int:
-    from comper.environments.measure_floors import measure_floors, with_measured
-    from comper.report.floors import FLOORS_FILE, load_floors, save_floors
+    from comper.environments.floors import load_floors, measure_floor, save_floors
+    from comper.environments.registry import find_environment
     from comper.training.train import resolve_games
 
     if args.seed < 0 or (args.workers is not None and args.workers < 1):
         raise UsageError("--seed must be 0 or more, and --workers 1 or more.")
-    games = resolve_games(args.games)
-    measured = measure_floors(games, seed=args.seed, workers=args.workers, say=lambda line: print(line, file=sys.stderr))
-    path = args.out or FLOORS_FILE
-    save_floors(with_measured(load_floors(), measured), path)
-    for game, floor in measured.items():
-        name = f"always {floor.best_constant}" if floor.constant >= floor.random.mean else "random policy"
-        print(f"{game:<24}random {floor.random.mean:>10,.1f}  best constant {floor.constant:>10,.1f}  floor: {name}")
-    print(f"written to {path}")
+    floors = load_floors()
+    for name in resolve_games(args.games):
+        spec = find_environment(name)
+        frames, floor = measure_floor(
+            spec, seed=args.seed, workers=args.workers, say=lambda line: print(line, file=sys.stderr)
+        )
+        floors = floors.with_measured(spec.name, frames, floor)
+        best = f"always {floor.best_constant}" if floor.constant >= floor.random.mean else "random policy"
+        print(f"{spec.name:<24}random {floor.random.mean:>10,.1f}  best constant {floor.constant:>10,.1f}  floor: {best}")
+    save_floors(floors, args.out)
+    print(f"written to {args.out}")
     return 0
 
 
