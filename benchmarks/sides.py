@@ -36,9 +36,9 @@ EMULATOR_STEPS = 250
 
 
 def emulator_ours(game: str) -> Side:
-    from comper.environments.atari import AtariEnvironment
+    from comper.environments.atari import AtariEnvironment, AtariSettings
 
-    environment = AtariEnvironment(game, rng=np.random.default_rng(0), sticky_probability=0.0)
+    environment = AtariEnvironment(game, AtariSettings(sticky_probability=0.0), rng=np.random.default_rng(0))
     environment.reset()
 
     def step(action: int, out: Any) -> None:
