@@ -1,18 +1,20 @@
-"""Checks that protect the reader: what the averages would hide."""
+"""Step 3: checks that protect the reader from what the averages would hide."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import combinations
 
 import numpy as np
 
-from comper.protocol import PRESETS, TRIALS, ConstantConfig, RandomConfig, num_scored_episodes
+from comper.protocol import TRIALS
+from comper.report.facts import PAPER_FRAMES, learns, num_scored_episodes
 from comper.report.findings import NOTE, WARNING, Finding
-from comper.report.paper_tables import game_title
+from comper.report.names import ATARI, family, game_title
 from comper.report.reading import Trial
-from comper.report.summary import PAPER_FRAMES, Summary
+from comper.report.summary import Summary
+from comper.report.tables.table import cut_text
 
 SINGLE_EPISODE = 1
 """Trials that differ in at most so many episodes are still named: they are not independent either."""
@@ -20,17 +22,7 @@ SINGLE_EPISODE = 1
 
 def check(summary: Summary) -> list[Finding]:
     """Every finding about the trials that were read; damage was found while reading."""
-    return [
-        *coinciding_trials(summary),
-        *scores_at_the_floor(summary),
-        *missing_trials(summary),
-        *other_budgets(summary),
-        *unequal_settings(summary),
-        *few_episodes(summary),
-        *unequal_versions(summary),
-        *overshoots(summary),
-        *remarks(summary),
-    ]
+    return [finding for one_check in CHECKS for finding in one_check(summary)]
 
 
 def coinciding_trials(summary: Summary) -> list[Finding]:
@@ -47,10 +39,10 @@ def coinciding_trials(summary: Summary) -> list[Finding]:
             findings.append(Finding(NOTE, "coinciding", text))
         groups = _groups([trial for trial in trials if trial.scores.any()])
         if groups:
-            told = "; ".join(f"seeds {_listed(t.seed for t in group)}{_difference(group)}" for group in groups)
+            coinciding = "; ".join(f"seeds {_listed(t.seed for t in group)}{_difference(group)}" for group in groups)
             text = (
-                f"{agent}, {game_title(game)}: {sum(map(len, groups))} of {len(trials)} trials coincide: {told}. They are not "
-                f"independent, so standard deviations and intervals are too small."
+                f"{agent}, {game_title(game)}: {sum(map(len, groups))} of {len(trials)} trials coincide: {coinciding}. "
+                "They are not independent, so standard deviations and intervals are too small."
             )
             findings.append(Finding(WARNING, "coinciding", text))
     return findings
@@ -81,32 +73,49 @@ def _difference(group: list[Trial]) -> str:
 
 
 def scores_at_the_floor(summary: Summary) -> list[Finding]:
-    """The games in which an agent does no better than random or one constant action."""
+    """The games in which an agent does no better than random or one constant action at its own decision period."""
     findings = []
     for agent in summary.agents:
-        if _is_a_floor(agent):
+        if _is_policy_without_learning(summary, agent):
             continue
-        games = [game for game in summary.games_of(agent) if game in summary.floors.games]
-        low = [game for game in games if summary.final[agent, game].mean() <= summary.floors.value(game)]
+        games = [game for game in summary.games_of(agent) if np.isfinite(summary.floor(agent, game))]
+        low = [game for game in games if summary.final[agent, game].mean() <= summary.floor(agent, game)]
         if low:
-            told = ", ".join(f"{game_title(game)} ({_against_floor(summary, agent, game)})" for game in low)
-            text = f"{agent}: at or below the floor in {len(low)} of {len(games)} games: {told}."
+            scores = ", ".join(f"{game_title(game)} ({_against_floor(summary, agent, game)})" for game in low)
+            text = f"{agent}: at or below the score without learning in {len(low)} of {len(games)} games: {scores}."
             findings.append(Finding(WARNING, "floor", text))
     return findings
 
 
-def _is_a_floor(agent: str) -> bool:
-    """Whether an agent is itself one of the floors, which nobody expects to exceed them."""
-    preset = PRESETS.get(agent)
-    return preset is not None and isinstance(preset.config, RandomConfig | ConstantConfig)
+def unmeasured_floors(summary: Summary) -> list[Finding]:
+    """The games in which the score without learning is known, but not at the decision period of an agent."""
+    findings = []
+    for agent in summary.agents:
+        games = [game for game in summary.games_of(agent) if game in summary.floors.games]
+        unknown = [game for game in games if np.isnan(summary.floor(agent, game))]
+        if unknown:
+            period = summary.decision_frames(agent, unknown[0])
+            text = (
+                f"{agent} decides every {period} frames. The score without learning was not measured at that period in "
+                f"{', '.join(map(game_title, unknown))}, so nothing is said about whether {agent} exceeds it there."
+            )
+            findings.append(Finding(NOTE, "floor", text))
+    return findings
+
+
+def _is_policy_without_learning(summary: Summary, agent: str) -> bool:
+    """Whether an agent is itself one of the policies that do not learn, which nobody expects to exceed them."""
+    return not any(learns(trial) for trial in summary.trials_of(agent))
 
 
 def _against_floor(summary: Summary, agent: str, game: str) -> str:
-    return f"{summary.final[agent, game].mean():.1f}, floor {summary.floors.value(game):.1f}"
+    return f"{cut_text(summary.final[agent, game].mean())}, floor {cut_text(summary.floor(agent, game))}"
 
 
 def missing_trials(summary: Summary) -> list[Finding]:
-    """Cells with fewer trials than the paper's five, and games that only some agents have played."""
+    """Cells with fewer trials than the paper's five, and games of a family that only some of its agents have played."""
+    if summary.is_single_run:
+        return []  # its page says what to run next
     findings = []
     for agent in summary.agents:
         counts = {game: len(summary.cells[agent, game]) for game in summary.games_of(agent)}
@@ -115,7 +124,8 @@ def missing_trials(summary: Summary) -> list[Finding]:
             findings.append(
                 Finding(WARNING, "missing", f"{agent}: fewer than {TRIALS} finished trials in {', '.join(short)}.")
             )
-        absent = [game_title(game) for game in summary.games if game not in counts]
+        played = {family(game) for game in counts}
+        absent = [game_title(game) for game in summary.games if game not in counts and family(game) in played]
         if absent:
             text = f"{agent}: no finished trial in {', '.join(absent)}; aggregates cover the games that all agents share."
             findings.append(Finding(WARNING, "missing", text))
@@ -123,51 +133,72 @@ def missing_trials(summary: Summary) -> list[Finding]:
 
 
 def other_budgets(summary: Summary) -> list[Finding]:
-    """Agents that were given more or fewer frames than the printed columns."""
+    """Agents that were given more or fewer frames of Atari games than the printed columns."""
     findings = []
     for agent in summary.agents:
-        budgets = {trial.config.get("frames") for trial in summary.runs.trials if trial.agent == agent}
+        trials = [trial for trial in summary.trials_of(agent) if family(trial.game) == ATARI]
+        budgets = {trial.config.get("frames") for trial in trials}
         others = sorted(budget for budget in budgets if isinstance(budget, int) and budget != PAPER_FRAMES)
         if others:
-            told = ", ".join(f"{budget:,}" for budget in others)
-            text = f"{agent}: trained for {told} frames, not the paper's {PAPER_FRAMES:,}"
+            frames = ", ".join(f"{budget:,}" for budget in others)
+            text = f"{agent}: trained for {frames} frames, not the paper's {PAPER_FRAMES:,}"
             findings.append(Finding(WARNING, "settings", f"{text}: not comparable with the printed columns."))
     return findings
 
 
-def unequal_settings(summary: Summary) -> list[Finding]:
-    """Agents whose trials were not run with the same settings (a constant agent's action may differ from game to game)."""
+def changed_settings(summary: Summary) -> list[Finding]:
+    """Agents with other settings than their preset's, beyond the frame budget."""
     findings = []
-    for agent in summary.agents:
-        trials = [trial for trial in summary.runs.trials if trial.agent == agent]
-        told = [
+    for agent, words in summary.changes.items():
+        others = [word for word in words if not word.startswith("frames ")]
+        if others:
+            text = f"{agent}: settings other than its preset's: {'; '.join(others)}. Not comparable with the printed columns."
+            findings.append(Finding(WARNING, "settings", text))
+    return findings
+
+
+def unequal_settings(summary: Summary) -> list[Finding]:
+    """Agents whose trials in one column had different settings (a constant agent's action may differ between games)."""
+    findings = []
+    for agent, trials in _columns(summary):
+        unequal = [
             f"{key} ({_counted(counts)})"
             for key in sorted({key for trial in trials for key in trial.config} - {"action"})
             if len(counts := Counter(repr(trial.config.get(key)) for trial in trials)) > 1
         ]
-        told += [
+        unequal += [
             f"action in {game_title(game)} ({_counted(counts)})"
-            for game in summary.games_of(agent)
+            for game in sorted({trial.game for trial in trials})
             if len(counts := Counter(repr(trial.config.get("action")) for trial in summary.cells[agent, game])) > 1
         ]
-        if told:
-            findings.append(Finding(WARNING, "settings", f"{agent}: unequal settings within one column: {'; '.join(told)}."))
+        if unequal:
+            text = f"{agent}: unequal settings within one column: {'; '.join(unequal)}."
+            findings.append(Finding(WARNING, "settings", text))
     return findings
+
+
+def _columns(summary: Summary) -> Iterator[tuple[str, list[Trial]]]:
+    """Each agent with the trials that should share their settings: all its Atari trials, or those of one environment."""
+    groups: dict[tuple[str, str], list[Trial]] = defaultdict(list)
+    for trial in summary.runs.trials:
+        groups[trial.agent, ATARI if family(trial.game) == ATARI else trial.game].append(trial)
+    for (agent, _), trials in sorted(groups.items()):
+        yield agent, trials
 
 
 def unequal_versions(summary: Summary) -> list[Finding]:
     """Agents whose trials were made by different commits or versions."""
     findings = []
     for agent in summary.agents:
-        trials = [trial for trial in summary.runs.trials if trial.agent == agent]
+        trials = summary.trials_of(agent)
         made_by = [_made_by(trial) for trial in trials]
-        told = [
+        different = [
             f"{key} ({_counted(counts)})"
             for key in sorted({key for made in made_by for key in made})
             if len(counts := Counter(str(made.get(key))[:12] for made in made_by)) > 1
         ]
-        if told:
-            findings.append(Finding(NOTE, "settings", f"{agent}: made with different {'; '.join(told)}."))
+        if different:
+            findings.append(Finding(NOTE, "settings", f"{agent}: made with different {'; '.join(different)}."))
     return findings
 
 
@@ -177,15 +208,15 @@ def _made_by(trial: Trial) -> dict[str, object]:
 
 def few_episodes(summary: Summary) -> list[Finding]:
     """Trials with fewer episodes than are scored."""
-    short = [trial for trial in summary.runs.trials if trial.scores.size < num_scored_episodes(trial.game)]
     return [
         Finding(
             WARNING,
             "missing",
-            f"{trial.name}: only {trial.scores.size} episodes; Table 1 averages the last {num_scored_episodes(trial.game)}.",
+            f"{trial.name}: only {trial.scores.size} episodes; Table 1 averages the last {num_scored_episodes(trial)}.",
             str(trial.folder),
         )
-        for trial in short
+        for trial in summary.runs.trials
+        if trial.scores.size < num_scored_episodes(trial)
     ]
 
 
@@ -220,6 +251,13 @@ def remarks(summary: Summary) -> list[Finding]:
         for trial in summary.runs.trials
         for remark in trial.manifest.remarks
     ]
+
+
+CHECKS = (
+    coinciding_trials, scores_at_the_floor, unmeasured_floors, missing_trials, other_budgets, changed_settings,
+    unequal_settings, few_episodes, unequal_versions, overshoots, remarks,
+)  # fmt: skip
+"""Each gives its findings about a summary; a new check is a function and a word here."""
 
 
 def _counted(counts: Counter[str]) -> str:

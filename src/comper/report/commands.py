@@ -1,4 +1,4 @@
-"""`comper report` and `comper import-release`, for cli.py to wire: arguments, and a function from arguments to exit code."""
+"""`comper report` and `comper import-release` for cli.py: their arguments, and a function from arguments to exit code."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def run_report(args: argparse.Namespace) -> int:
     from comper.report.report import report
 
     result = report(args.folders, args.out, seed=args.seed, progress=args.progress)
-    _tell([finding for finding in result.findings if finding.severity != NOTE])
+    _print_findings([finding for finding in result.findings if finding.severity != NOTE])
     running = f", {result.running} unfinished ones named but not averaged in" if result.running else ""
     trials = f"{result.trials} {'trial' if result.trials == 1 else 'trials'}"
     print(f"{result.page}: {trials}{running}; {len(result.tables)} tables, {len(result.figures)} figures.")
@@ -53,10 +53,10 @@ def add_import_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_import(args: argparse.Namespace) -> int:
     """Import published logs and say what was noticed; 3 where a log is damaged."""
-    from comper.report.release import import_release
+    from comper.report.published.release import import_release
 
     result = import_release(args.source, agent=args.agent, out=args.out, frames=args.frames)
-    _tell(result.findings)
+    _print_findings(result.findings)
     print(f"{args.out}: {len(result.folders)} trials of {args.agent}.")
     return result.exit_code
 
@@ -71,7 +71,7 @@ COMMANDS = {
     ),
     "import-release": Command(
         "the logs published with the paper to run folders",
-        "Turn the logs published with the paper (JSON lines, one progress.json a trial) into ordinary run folders.\n\n"
+        "Turn the logs published with the paper (JSON lines, one progress.json per trial) into ordinary run folders.\n\n"
         "example:\n  comper import-release released-logs/single_frames --agent released-single --out runs",
         add_import_arguments,
         run_import,
@@ -80,7 +80,7 @@ COMMANDS = {
 """By name; give a parser `description` and `formatter_class=argparse.RawDescriptionHelpFormatter`."""
 
 
-def _tell(findings: list[Finding]) -> None:
+def _print_findings(findings: list[Finding]) -> None:
     for finding in findings:
         where = f" ({finding.where})" if finding.where and finding.where not in finding.text else ""
         print(f"{finding.severity}: {finding.text}{where}", file=sys.stderr)

@@ -1,28 +1,26 @@
-"""From run folders to one page, its tables and its figures."""
+"""From run folders to one page, its tables and its figures: the walk, step by step, in `report`."""
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from comper.errors import DamagedFileError, UsageError
-from comper.report import drawing
+from comper.errors import DamagedFileError, ResourceError, UsageError
+from comper.progress import show_progress
 from comper.report.checks import check
-from comper.report.figures import build_learning_figures
+from comper.report.facts import load_floors
+from comper.report.figures import draw_figures
+from comper.report.figures.drawing import Drawn
 from comper.report.findings import ERROR, Finding, by_severity
-from comper.report.floors import load_floors
-from comper.report.memory_figures import build_memory_figures
 from comper.report.page import render_page
-from comper.report.paper_tables import build_tables
-from comper.report.printed import compare_with_printed, comparison_tables
-from comper.report.progress import Stage, showing_progress
 from comper.report.reading import Runs, read_runs
-from comper.report.statistics_figures import build_statistics_figures
 from comper.report.summary import Summary
-from comper.report.tables import Table
+from comper.report.tables import build_tables
+from comper.report.tables.table import Table
 from comper.runs.files import write_atomically
 
 PAGE = "index.html"
@@ -51,20 +49,16 @@ class ReportResult:
 
 def report(folders: Iterable[Path], out: Path, *, seed: int = 0, progress: bool = True) -> ReportResult:
     """Write OUT/index.html, OUT/tables and OUT/figures from every run folder below the given ones."""
-    with showing_progress(progress) as stage:
-        runs = read_runs([Path(folder) for folder in folders], advance=stage("Run folders read"))
-        _require_trials(runs)
-        summary = Summary(runs, load_floors(), seed)
-        tables = build_tables(summary) + comparison_tables(compare_with_printed(summary))
-        findings = by_severity(runs.findings + check(summary))
-        figures = _draw(summary, stage)
+    with show_progress("Run folders read", wanted=progress) as shown:
+        runs = read_runs([Path(folder) for folder in folders], advance=shown.update)
+    _require_trials(runs)
+    summary = Summary(runs, load_floors(), seed)
+    findings = by_severity(runs.findings + check(summary))
+    tables = build_tables(summary)
+    with show_progress("Figures drawn", wanted=progress) as shown:
+        figures = draw_figures(summary, shown)
     page = render_page(summary, tables, figures, findings)
-    files = {PAGE: page.encode()}
-    files |= {f"tables/{table.name}.csv": table.to_csv().encode() for table in tables}
-    files |= {f"tables/{table.name}.tex": table.to_tex().encode() for table in tables}
-    files |= {f"figures/{figure.name}.svg": figure.svg for figure in figures}
-    files |= {f"figures/{figure.name}.png": figure.png for figure in figures}
-    _write(out, files, findings)
+    _write(out, _files(page, tables, figures), findings)
     return ReportResult(out / PAGE, len(runs.trials), len(runs.running), tables, [figure.name for figure in figures], findings)
 
 
@@ -79,14 +73,13 @@ def _require_trials(runs: Runs) -> None:
     raise UsageError(f"No run is finished yet: {len(runs.running)} are still running.")
 
 
-def _draw(summary: Summary, stage: Stage) -> list[drawing.Drawn]:
-    with drawing.style():
-        plots = build_learning_figures(summary) + build_statistics_figures(summary) + build_memory_figures(summary)
-        advance, drawn = stage("Figures drawn"), []
-        for plot in plots:
-            drawn.append(drawing.draw(plot))
-            advance(len(drawn), len(plots))
-    return drawn
+def _files(page: str, tables: list[Table], figures: list[Drawn]) -> dict[str, bytes]:
+    files = {PAGE: page.encode()}
+    for table in tables:
+        files |= {f"tables/{table.name}.csv": table.to_csv().encode(), f"tables/{table.name}.tex": table.to_tex().encode()}
+    for figure in figures:
+        files |= {f"figures/{figure.name}.svg": figure.svg, f"figures/{figure.name}.png": figure.png}
+    return files
 
 
 def _write(out: Path, files: dict[str, bytes], findings: list[Finding]) -> None:
@@ -98,8 +91,10 @@ def _write(out: Path, files: dict[str, bytes], findings: list[Finding]) -> None:
             (out / name).unlink(missing_ok=True)
         index = {"files": sorted(files), "findings": [asdict(finding) for finding in findings]}
         write_atomically(out / INDEX, (json.dumps(index, indent=1) + "\n").encode())
-    except (FileExistsError, NotADirectoryError, PermissionError) as error:
-        raise UsageError(f"{out}: cannot be written ({error.strerror}: {error.filename}).") from None
+    except OSError as error:
+        problem = f"{out}: cannot be written ({error.strerror}: {error.filename})."
+        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        raise (ResourceError(problem) if is_full else UsageError(problem)) from None
 
 
 def _earlier_files(out: Path) -> set[str]:

@@ -1,4 +1,4 @@
-"""Scores by the paper's protocol, and what the field expects today beside them (Agarwal et al. 2021, arXiv 2108.13264).
+"""Scores as the paper defines them, and what the field expects today beside them (Agarwal et al. 2021, arXiv 2108.13264).
 
 A game is a stratum: the bootstrap resamples trials within each game, so that every replicate has the same games. Written here
 with NumPy because rliable 1.2.0 accepts a seed and ignores it; a test compares the two.
@@ -13,14 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from comper.protocol import num_scored_episodes
-
 Array = NDArray[np.float64]
 Strata = Sequence[Array]
-"""For each game, one value a trial; the last axis is the trial, leading axes are bootstrap replicates."""
+"""For each game, one value per trial; the last axis is the trial, leading axes are bootstrap replicates."""
 
 REPLICATES = 20_000
 CONFIDENCE = 0.95
+THIRDS = ("first", "second", "third")
 
 
 @dataclass(frozen=True)
@@ -38,14 +37,14 @@ def cut(value: float, decimals: int = 2) -> float:
     return float(math.trunc(round(value * scale, 6)) / scale)
 
 
-def final_score(scores: Array, game: str) -> float:
-    """A trial's score in Table 1: the mean of its last 10 episodes, or 3 where a game has few."""
-    return float(np.mean(scores[-num_scored_episodes(game) :]))
+def final_score(scores: Array, num_episodes: int) -> float:
+    """A trial's score in Table 1: the mean of its last episodes (10, or 3 where a game has few)."""
+    return float(np.mean(scores[-num_episodes:]))
 
 
-def num_third_episodes(game: str) -> int:
+def num_third_episodes(num_episodes: int) -> int:
     """How many of the last episodes of each third Table 2 averages: 5, or 3 for the games with few episodes."""
-    return min(5, num_scored_episodes(game))
+    return min(5, num_episodes)
 
 
 def thirds(scores: Array) -> list[Array]:
@@ -53,9 +52,9 @@ def thirds(scores: Array) -> list[Array]:
     return np.array_split(scores, 3)
 
 
-def third_scores(scores: Array, game: str) -> list[float]:
+def third_scores(scores: Array, num_episodes: int) -> list[float]:
     """A trial's three scores in Table 2: the mean of the last episodes of each third (NaN for an empty one)."""
-    return [_mean(third[-num_third_episodes(game) :]) for third in thirds(scores)]
+    return [_mean(third[-num_third_episodes(num_episodes) :]) for third in thirds(scores)]
 
 
 def third_means(scores: Array) -> list[float]:

@@ -1,8 +1,10 @@
-"""The numbers of a report: every trial scored by the protocol, normalised, and aggregated with seeded intervals."""
+"""Step 2: every trial scored by the protocol, normalised, and aggregated with seeded intervals."""
 
 from __future__ import annotations
 
+import math
 import zlib
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,17 +12,20 @@ from itertools import permutations
 
 import numpy as np
 
-from comper.protocol import PAPER_GAMES, ProtocolConfig
-from comper.report import reference, statistics
-from comper.report.floors import Floors
+from comper.report import statistics
+from comper.report.facts import FLOOR_DECISION_FRAMES, Floors, changed_settings, decision_frames, floor_at, num_scored_episodes
+from comper.report.names import ATARI, FAMILIES, family, in_page_order
+from comper.report.published import reference
 from comper.report.reading import Array, Runs, Trial
 from comper.report.statistics import Interval
 
-PAPER_FRAMES = ProtocolConfig().frames
 FLOOR_NORMALISED = "floor-normalised"
 HUMAN_NORMALISED = "human-normalised"
 NORMALISATIONS = {
-    FLOOR_NORMALISED: "0 at the floor (the larger of random and the best constant action), 1 at BBF after 100,000 agent steps",
+    FLOOR_NORMALISED: (
+        "0 at the score without learning (the larger of random and the best constant action, with a decision every "
+        f"{FLOOR_DECISION_FRAMES} frames, for all agents alike), 1 at BBF after 100,000 agent steps"
+    ),
     HUMAN_NORMALISED: "0 at the random policy and 1 at the human player of the usual table (no-op starts)",
 }
 
@@ -29,11 +34,6 @@ STATISTICS: dict[str, Callable[[statistics.Strata], Array]] = {
     "mean": statistics.mean_of_games,
     "optimality gap": statistics.optimality_gap,
 }
-
-
-def in_paper_order(games: set[str]) -> list[str]:
-    """The paper's games in its order, then the others by name."""
-    return [game for game in PAPER_GAMES if game in games] + sorted(games - set(PAPER_GAMES))
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,19 @@ class Summary:
 
     @cached_property
     def games(self) -> list[str]:
-        """The games, in the paper's order."""
-        return in_paper_order({trial.game for trial in self.runs.trials})
+        """The games and other environments, in the order of the page."""
+        return in_page_order({trial.game for trial in self.runs.trials})
+
+    @cached_property
+    def families(self) -> dict[str, list[str]]:
+        """The environments by family, in the order of the page."""
+        members = {name: [game for game in self.games if family(game) == name] for name in FAMILIES}
+        return {name: games for name, games in members.items() if games}
+
+    @property
+    def is_single_run(self) -> bool:
+        """Whether all there is is one trial, which gets a short page of its own."""
+        return len(self.runs.trials) == 1
 
     @cached_property
     def cells(self) -> dict[tuple[str, str], list[Trial]]:
@@ -63,7 +74,7 @@ class Summary:
     def final(self) -> dict[tuple[str, str], Array]:
         """Table 1's score of each trial, by agent and game."""
         return {
-            (agent, game): np.array([statistics.final_score(trial.scores, game) for trial in trials])
+            (agent, game): np.array([statistics.final_score(trial.scores, num_scored_episodes(trial)) for trial in trials])
             for (agent, game), trials in self.cells.items()
         }
 
@@ -71,13 +82,35 @@ class Summary:
     def thirds(self) -> dict[tuple[str, str], Array]:
         """Table 2's three scores of each trial, by agent and game: trials x 3."""
         return {
-            (agent, game): np.array([statistics.third_scores(trial.scores, game) for trial in trials])
+            (agent, game): np.array([statistics.third_scores(trial.scores, num_scored_episodes(trial)) for trial in trials])
             for (agent, game), trials in self.cells.items()
         }
 
-    def has_paper_budget(self, agent: str) -> bool:
-        """Whether all trials of an agent were given the paper's number of frames."""
-        return all(trial.config.get("frames") == PAPER_FRAMES for trial in self.runs.trials if trial.agent == agent)
+    def trials_of(self, agent: str) -> list[Trial]:
+        """All trials of an agent."""
+        return [trial for trial in self.runs.trials if trial.agent == agent]
+
+    @cached_property
+    def changes(self) -> dict[str, list[str]]:
+        """For each agent with settings other than its preset's, those settings, each in a few words."""
+        return {agent: words for agent in self.agents if (words := _changes(self.trials_of(agent)))}
+
+    def has_paper_settings(self, agent: str) -> bool:
+        """Whether an agent may be compared with the printed columns."""
+        return agent not in self.changes
+
+    def floor(self, agent: str, game: str) -> float:
+        """The score without learning at the agent's own decision period; NaN where it was not measured."""
+        floor = floor_at(self.floors, game, self.decision_frames(agent, game))
+        return math.nan if floor is None else floor.value
+
+    def decision_frames(self, agent: str, game: str) -> int:
+        """Frames between two decisions of an agent in a game (that unequal trials stand in one cell is a finding)."""
+        return decision_frames(self.cells[agent, game][0])
+
+    def decision_periods(self, games: list[str]) -> list[int]:
+        """The decision periods of all agents in some games, the shortest first."""
+        return sorted({self.decision_frames(*cell) for cell in self.cells if cell[1] in games})
 
     def games_of(self, *agents: str) -> list[str]:
         """The games that all of these agents played."""
@@ -94,12 +127,18 @@ class Summary:
         low, high = self.scale(game, normalisation)
         return statistics.normalised(self.final[agent, game], low=low, high=high)
 
+    @cached_property
+    def atari_agents(self) -> list[str]:
+        """The agents with trials in Atari games, the only ones with a scale to normalise by."""
+        games = self.families.get(ATARI, [])
+        return [agent for agent in self.agents if any((agent, game) in self.cells for game in games)]
+
     def common_games(self, normalisation: str) -> list[str]:
         """The games over which agents are aggregated: played by all of them, with a known scale."""
-        return [game for game in self.games_of(*self.agents) if np.isfinite(self.scale(game, normalisation)).all()]
+        return [game for game in self.games_of(*self.atari_agents) if np.isfinite(self.scale(game, normalisation)).all()]
 
     def strata(self, agent: str, games: list[str], normalisation: str) -> list[Array]:
-        """One agent's normalised scores, a game a stratum."""
+        """One agent's normalised scores, one stratum per game."""
         return [self.normalised(agent, game, normalisation) for game in games]
 
     def rng(self, *what: str) -> np.random.Generator:
@@ -124,7 +163,7 @@ class Summary:
             )
             for normalisation in NORMALISATIONS
             if (games := self.common_games(normalisation))
-            for agent in self.agents
+            for agent in self.atari_agents
             for name, statistic in STATISTICS.items()
         }
 
@@ -138,3 +177,18 @@ class Summary:
             for x, y in permutations(self.agents, 2)
             if (games := self.games_of(x, y))
         }
+
+
+def _changes(trials: list[Trial]) -> list[str]:
+    counts = Counter(
+        f"{key} = {_shown(value)} instead of {_shown(default)}"
+        for trial in trials
+        for key, (value, default) in changed_settings(trial).items()
+    )
+    return [
+        words if count == len(trials) else f"{words} (in {count} of {len(trials)} trials)" for words, count in counts.items()
+    ]
+
+
+def _shown(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int) else str(value)[:40]

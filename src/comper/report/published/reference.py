@@ -18,6 +18,8 @@ PRINTED_COLUMNS = {
     "dqn": "DQN, printed",
 }
 """The columns of the paper's tables at 100,000 frames, and how a report calls them."""
+PRINTED_DECISION_FRAMES = {"comper-single": 5, "comper-stacked": 20, "dqn": 5}
+"""Frames between decisions in these columns: as the published logs show; for DQN, of which there are none, Table 8."""
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,10 @@ import math
 from dataclasses import dataclass
 
 from comper.protocol import FEW_EPISODE_GAMES, PAPER_GAMES, TRIALS
-from comper.report import reference, statistics
-from comper.report.paper_tables import THIRDS, game_title
+from comper.report import statistics
+from comper.report.published import reference
 from comper.report.reading import Trial
 from comper.report.summary import Summary
-from comper.report.tables import Column, Table, number_cell, text_cell
 
 CUT = "equal"
 """The printed figure is the computed one, cut after the printed digits."""
@@ -70,17 +69,10 @@ def printed_column(trials: list[Trial]) -> str | None:
     """Which printed column a cell of imported trials belongs to; None for runs of our own."""
     if any(trial.manifest.source != RELEASED for trial in trials):
         return None
-    if "dqn" in trials[0].agent.lower():
+    if "dqn" in trials[0].agent.lower():  # the name the user gave the import
         return "dqn"
     column = f"comper-{trials[0].config.get('observation')}"
     return column if column in reference.PRINTED_COLUMNS else None
-
-
-def comparison_tables(comparisons: list[Comparison]) -> list[Table]:
-    """How many figures agree, and those that do not; nothing where no published logs were imported."""
-    if not comparisons:
-        return []
-    return [_counts_table(comparisons), _differences_table(comparisons), _contradictions_table()]
 
 
 def contradictions() -> list[tuple[str, str, str, str, str, float]]:
@@ -116,52 +108,9 @@ def _of_table_1(summary: Summary, agent: str, game: str, column: str) -> list[Co
 def _of_table_2(summary: Summary, agent: str, game: str, column: str) -> list[Comparison]:
     comparisons = []
     for third, cell in enumerate(reference.table_2(game, column) or []):
-        scores, moment = summary.thirds[agent, game][:, third], f"end of {THIRDS[third]} third"
+        scores, moment = summary.thirds[agent, game][:, third], f"end of {statistics.THIRDS[third]} third"
         comparisons += [
             Comparison(2, game, moment, column, "mean", cell.mean_text, float(scores.mean())),
             Comparison(2, game, moment, column, "sd", cell.sd_text, statistics.sample_deviation(scores)),
         ]
     return comparisons
-
-
-def _counts_table(comparisons: list[Comparison]) -> Table:
-    verdicts = (CUT, ROUNDED, MISTYPED, DIFFERENT)
-    columns = [Column("table", is_text=True), Column("figures compared"), *map(Column, verdicts)]
-    rows = []
-    for table in (1, 2):
-        found = [comparison.verdict for comparison in comparisons if comparison.table == table]
-        rows.append(
-            [text_cell(f"Table {table}"), text_cell(len(found)), *(text_cell(found.count(verdict)) for verdict in verdicts)]
-        )
-    sentence = (
-        "Figures (means and standard deviations) of the paper's tables whose logs were imported. A figure is equal when the "
-        "computed one, cut after the printed digits, gives it; some printed figures are rounded instead."
-    )
-    return Table("printed_counts", "The printed tables, from the published logs", sentence, columns, rows)
-
-
-def _contradictions_table() -> Table:
-    columns = [Column(title, is_text=True) for title in ("game", "column", "figure", "Table 1", "Table 2, last third")]
-    rows = [[*map(text_cell, (game_title(game), *words)), number_cell(implied)] for game, *words, implied in contradictions()]
-    sentence = (
-        "Where 3 episodes are scored, both tables end with the same ones: equal means, and deviations √(5/4) apart, "
-        "for the population and the sample form of five trials. Needs no logs, so it covers all games and columns."
-    )
-    title = "Where the printed tables contradict each other"
-    return Table("printed_contradictions", title, sentence, [*columns, Column("implied by Table 1")], rows)
-
-
-def _differences_table(comparisons: list[Comparison]) -> Table:
-    titles = ("table", "game", "moment", "column", "figure", "printed")
-    columns = [*(Column(title, is_text=True) for title in titles), Column("from the logs"), Column("verdict", is_text=True)]
-    rows = [
-        [
-            *map(text_cell, (f"Table {c.table}", game_title(c.game), c.moment, c.column, c.statistic, c.printed)),
-            number_cell(c.computed, decimals=4),
-            text_cell(c.verdict),
-        ]
-        for c in comparisons
-        if c.verdict != CUT
-    ]
-    sentence = "Every printed figure that is not simply the computed one, cut: rounded, mistyped or different."
-    return Table("printed_differences", "Where print and logs differ", sentence, columns, rows)

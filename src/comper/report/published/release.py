@@ -1,6 +1,6 @@
 """The logs published with the paper become run folders: streamed, tolerant of a torn last line, strict about all else.
 
-One `progress.json` a trial, JSON lines with NaN: a line every 100 iterations and one at the end of each episode (`EndEp`).
+One `progress.json` per trial, JSON lines with NaN: a line every 100 iterations and one at the end of each episode (`EndEp`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import IO, Any
 from comper import __version__
 from comper.errors import DamagedFileError, UsageError
 from comper.report.findings import ERROR, NOTE, Finding
-from comper.report.printed import RELEASED
+from comper.report.published.printed import RELEASED
 from comper.runs.files import digest, file_digest, log_digest, reading
 from comper.runs.folder import CONFIG_FILE, EPISODES_FILE, LOG_FILES, METRICS_FILE, EpisodeRecord, run_path
 from comper.runs.manifest import FINISHED, RUNNING, Manifest
@@ -27,7 +27,7 @@ from comper.runs.manifest import FINISHED, RUNNING, Manifest
 LOG_NAME = "progress.json"
 BUDGET_FRAMES = 100_000
 FRAME_SKIP = 5
-"""Of the published runs, Table ale_parameters; with four observations a decision, 20 frames an iteration."""
+"""Of the published runs (Table 3); with four observations per decision, 20 frames per iteration."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}")
 _TRIAL = re.compile(r"-(\d{1,9})$")

@@ -1,11 +1,11 @@
-"""A table once, in three dresses: CSV for machines, LaTeX for papers, cells for the page; the same text in all of them."""
+"""One table, three forms: CSV for machines, LaTeX for papers, cells for the page; the same text in all of them."""
 
 from __future__ import annotations
 
 import csv
 import io
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from comper.report.statistics import cut
 
@@ -17,6 +17,8 @@ class Column:
     title: str
     parts: tuple[str, ...] = ("",)
     is_text: bool = False
+    mark: str = ""
+    """A sign beside the title that the table's sentence explains; not in the CSV."""
 
     def csv_titles(self) -> list[str]:
         """Its names in the CSV's header."""
@@ -41,6 +43,10 @@ class Table:
     sentence: str
     columns: list[Column]
     rows: list[list[Cell]]
+    section: str
+    """The part of the page it stands in; see page.SECTIONS."""
+    is_grouped: bool = False
+    """Whether a line is drawn where the first column changes."""
 
     @property
     def has_best(self) -> bool:
@@ -67,7 +73,7 @@ class Table:
     def to_tex(self) -> str:
         """The table as LaTeX (booktabs)."""
         alignment = "".join("l" if column.is_text else "r" for column in self.columns)
-        header = " & ".join(_escape_tex(column.title) for column in self.columns)
+        header = " & ".join(_escape_tex(column.title + column.mark) for column in self.columns)
         body = [" & ".join(map(_tex_cell, row)) + r" \\" for row in self.rows]
         lines = [
             f"% {self.title}", rf"\begin{{tabular}}{{{alignment}}}", r"\toprule", header + r" \\", r"\midrule",
@@ -86,6 +92,11 @@ def number_cell(*values: float, decimals: int = 2) -> Cell:
     return Cell(tuple(f"{round(value, decimals) + 0.0:.{decimals}f}" if math.isfinite(value) else "" for value in values))
 
 
+def no_number(parts: int) -> Cell:
+    """A cell without a number."""
+    return Cell(("",) * parts)
+
+
 def cut_text(value: float) -> str:
     """A number cut to two decimals, as the paper prints it."""
     return f"{cut(value) + 0.0:.2f}" if math.isfinite(value) else ""
@@ -97,13 +108,10 @@ def cut_cell(*values: float, floor: float = math.nan) -> Cell:
 
 
 def mark_best(row: list[Cell], candidates: list[int]) -> list[Cell]:
-    """Mark the highest first number among the candidate columns, as shown; all that tie are marked."""
+    """Mark the highest first number among the candidate columns, as shown, and all that tie; none at or below its floor."""
     shown = {index: float(row[index].texts[0]) for index in candidates if row[index].texts[0]}
     best = max(shown.values(), default=math.nan)
-    return [
-        Cell(cell.texts, is_best=shown.get(index) == best, is_below_floor=cell.is_below_floor)
-        for index, cell in enumerate(row)
-    ]
+    return [replace(cell, is_best=shown.get(index) == best and not cell.is_below_floor) for index, cell in enumerate(row)]
 
 
 def _tex_cell(cell: Cell) -> str:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from comper.errors import UsageError
-from comper.report.paper_tables import game_title
 
 INK = "#20262d"
 MUTED = "#6b7480"
@@ -21,6 +20,7 @@ PAPER = "#ffffff"
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#7f7f7f", "#8c564b")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (3, 1)), (0, (1, 1)), (0, (7, 2, 2, 2)))
+LEGEND_COLUMNS = 4
 HATCHES = ("", "///", "..", "xx", "\\\\\\", "---", "++", "oo")
 
 _SETTINGS = {
@@ -103,25 +103,26 @@ def panels(
     return figure, axes
 
 
-def game_panels(games: list[str], agents: list[str]) -> tuple[Any, list[Any]]:
-    """Small panels, at most four in a row, one for each game, under one legend of the agents."""
-    columns = min(4, len(games))
-    rows = -(-len(games) // columns)
-    top = 0.3 + legend_height(len(agents), columns=4)
-    cell = (min(4.6, 8.35 / columns - 0.45), 1.25 if columns > 2 else 1.9)
+def titled_panels(titles: list[str], handles: list[Any], *, columns: int = 4, height: float = 1.25) -> tuple[Any, list[Any]]:
+    """Panels of `height` inches under one legend, at most `columns` in a row, each with its title."""
+    columns = min(columns, len(titles))
+    rows = -(-len(titles) // columns)
+    top = 0.3 + legend_height(len(handles), columns=LEGEND_COLUMNS)
+    cell = (min(6.4, 8.35 / columns - 0.45), height if columns > 1 else 1.5 * height)
     figure, grid = panels(rows, columns, cell=cell, margins=(0.6, 0.1, 0.45, top), gap=0.5)
     cells = [axes for row in grid for axes in row]
-    for axes in cells[len(games) :]:
+    for axes in cells[len(titles) :]:
         axes.remove()
-    for axes, game in zip(cells, games, strict=False):
-        axes.set_title(game_title(game))
-    legend(figure, [line_handle(agent, index) for index, agent in enumerate(agents)])
-    return figure, cells[: len(games)]
+    for axes, title in zip(cells, titles, strict=False):
+        axes.set_title(title)
+    if handles:
+        legend(figure, handles)
+    return figure, cells[: len(titles)]
 
 
-def label_outer(cells: list[Any], x_label: str, y_label: str) -> None:
-    """Label the axes at the left and the bottom edge of the panels of games."""
-    columns = min(4, len(cells))
+def label_outer(cells: list[Any], x_label: str, y_label: str, *, columns: int = 4) -> None:
+    """Label the axes at the left and the bottom edge of the panels."""
+    columns = min(columns, len(cells))
     for index, axes in enumerate(cells):
         if index % columns == 0:
             axes.set_ylabel(y_label)
@@ -158,7 +159,7 @@ def legend_height(entries: int, *, columns: int) -> float:
     return 0.2 * -(-entries // columns)
 
 
-def legend(figure: Any, handles: list[Any], *, columns: int = 4) -> None:
+def legend(figure: Any, handles: list[Any], *, columns: int = LEGEND_COLUMNS) -> None:
     """One legend for the whole figure, in its top margin."""
     figure.legend(
         handles=handles, loc="upper left", bbox_to_anchor=(0.005, 1.0), ncols=columns, borderaxespad=0.3, handlelength=2.6
@@ -190,7 +191,7 @@ def _inlined(svg: str, name: str, title: str) -> str:
     svg = re.sub(r'href="#([^"]+)"', rf'href="#{name}-\1"', svg)
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.S)
     width = float(svg.split('viewBox="0 0 ', 1)[1].split(" ", 1)[0]) * 4 / 3
-    frame = f'role="img" aria-label="{html.escape(title)}" style="max-width:{1.15 * width:.0f}px;min-width:{_least(width)}px"'
+    frame = f'role="img" aria-label="{html.escape(title)}" style="max-width:{1.25 * width:.0f}px;min-width:{_least(width)}px"'
     svg = re.sub(r"<svg ([^>]*?)>", lambda m: f"<svg {_without_size(m[1])} {frame}>", svg, count=1)
     for colour, variable in _VARIABLES.items():
         svg = svg.replace(colour, f"var({variable})")
