@@ -154,9 +154,9 @@ def _add_train(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     text = "settings from a TOML file; a flag wins over the file"
     parser.add_argument("--config", type=Path, metavar="FILE", help=text)
     agent = _agent_in(argv)
-    add_flags(parser.add_argument_group(f"settings of {agent.name}", "with --agent B: those of B"), [agent.config])
+    add_flags(parser, f"settings of {agent.name} (with --agent B: those of B)", agent.config)
     for family, settings in family_settings().items():
-        add_flags(parser.add_argument_group(f"settings of {family}"), [settings])
+        add_flags(parser, f"settings of the environment: {family}", settings)
 
 
 def _agent_in(argv: list[str]) -> Any:
@@ -290,13 +290,30 @@ def _add_floors(parser: argparse.ArgumentParser, argv: list[str]) -> None:
 
 
 def _floors(args: argparse.Namespace) -> int:
-    from comper.environments.floors import run_floors
+    from comper.environments.floors import Floors, load_floors, measure_floor, save_floors
+    from comper.progress import print_line
     from comper.training.train import find_environments
 
-    names = [spec.name for spec in find_environments(args.environments)]
-    return run_floors(
-        names, seed=args.seed, workers=args.workers, observations_per_step=args.observations_per_step, out=args.out
-    )
+    if args.seed < 0 or (args.workers is not None and args.workers < 0) or not 1 <= args.observations_per_step <= 64:
+        raise UsageError("--seed and --workers must be 0 or more, and --observations-per-step 1 to 64.")
+    floors = load_floors(args.out) if args.out is not None and args.out.exists() else Floors({})
+    for spec in find_environments(args.environments):
+        frames, floor = measure_floor(
+            spec,
+            observations_per_step=args.observations_per_step,
+            seed=args.seed,
+            workers=args.workers,
+            say=print_line,
+        )
+        floors = floors.with_measured(spec.name, frames, floor)
+        best = f"always {floor.best_constant}" if floor.constant >= floor.random.mean else "random policy"
+        means = f"random {floor.random.mean:>10,.1f}  best constant {floor.constant:>10,.1f}"
+        print(f"{spec.name:<24}{means}  score without learning: {best}")
+        if args.out is not None:
+            save_floors(floors, args.out)
+    if args.out is not None:
+        print(f"written to {args.out}")
+    return 0
 
 
 # comper report, import-release

@@ -187,9 +187,12 @@ def parse_settings(content: bytes, *, where: str) -> dict[str, Any]:
 _PREFIX = "setting_"
 
 
-def add_flags(group: Any, parts: Sequence[Settings]) -> None:
-    """A flag for every setting, with its synonyms."""
-    for part, f in fields_of(parts):
+def add_flags(parser: argparse.ArgumentParser, title: str, settings: Settings) -> None:
+    """A group of flags, one for every setting, with its synonyms; a flag that the parser has already stays as it is."""
+    group = parser.add_argument_group(title)
+    for part, f in fields_of([settings]):
+        if f"--{f.name.replace('_', '-')}" in parser._option_string_actions:
+            continue
         flags = [f"--{name.replace('_', '-')}" for name in (f.name, *f.metadata["synonyms"])]
         text = f"{f.metadata['help']} ({f.metadata['source']}; default: {getattr(part, f.name)})".replace("%", "%%")
         metavar = (

@@ -45,7 +45,7 @@ class AtariSettings(EnvironmentSettings):
 
     frame_skip: int = setting(5, "Table 3", "frames an action lasts before the next observation")
     sticky_probability: float = setting(
-        0.25, "Table 3", "chance, per frame, that the emulator repeats the last executed action"
+        0.25, "Table 3", "chance, per frame, that the emulator repeats the last executed action", below=1
     )
     episode_cap_frames: int = setting(18_000, "A10", "frames after which an episode is cut off: a truncation, not a game over")
     pooling: str = setting(
@@ -54,14 +54,13 @@ class AtariSettings(EnvironmentSettings):
         "how the last two frames become one: ALE's colour averaging, or the maximum",
         ("average", "max", "none"),
     )
-    screen_size: int = setting(84, "Table 9, A18", "height and width of an observation after the area resize, pixels")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.frame_skip >= 1, "frame_skip", self.frame_skip, "1 or more")
-        require(self.episode_cap_frames >= 1, "episode_cap_frames", self.episode_cap_frames, "1 or more")
-        require(self.sticky_probability < 1, "sticky_probability", self.sticky_probability, "less than 1")
-        require(self.screen_size >= SMALLEST_SCREEN, "screen_size", self.screen_size, f"{SMALLEST_SCREEN} or more")
+    screen_size: int = setting(
+        84,
+        "Table 9, A18",
+        "height and width of an observation after the area resize, pixels",
+        least=SMALLEST_SCREEN,
+        most=4_096,
+    )
 
     @property
     def frames_per_observation(self) -> int:

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from comper.environments.interface import Environment, EnvironmentSettings, Family, setting
 from comper.environments.seeded import Outcome, make_seeded
-from comper.environments.user_modules import import_user_module
 from comper.errors import UsageError
+from comper.importing import import_module_named
 
 INSTALL_COMMAND = 'pip install "comper[gymnasium]"'
 OTHER_FAMILIES = ("ale_py", "shimmy", "minigrid", "minatar")
@@ -29,7 +29,7 @@ class GymnasiumSettings(EnvironmentSettings):
     """What every Gymnasium environment shares."""
 
     episode_cap_frames: int = setting(
-        0, "the environment's own", "steps after which an episode is cut off; 0: the environment's own limit"
+        0, "the environment's own", "steps after which an episode is cut off; 0: the environment's own limit", least=0
     )
 
 
@@ -175,7 +175,7 @@ def resolve(name: str) -> str | None:
     import_gymnasium()
     package, colon, env_id = name.rpartition(":")
     if colon:
-        import_user_module(package)
+        import_module_named(package)
     found = {known.lower(): known for known in import_gymnasium().registry}.get(env_id.lower())
     return None if found is None else f"{package}{colon}{found}"
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -13,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from comper.errors import UsageError
-from comper.protocol import MAX_COUNT, setting
+from comper.settings import Settings, require, setting
 
 __all__ = [
     "Environment", "EnvironmentFactory", "EnvironmentInfo", "EnvironmentSettings", "EnvironmentSpec", "Family", "Step",
@@ -113,25 +111,9 @@ def observation_kind(shape: tuple[int, ...]) -> str:
     return "pixels" if any(min(pair) >= MIN_PIXEL_SIDE for pair in sides) else "vector"
 
 
-def require(holds: bool, name: str, value: object, rule: str) -> None:
-    """Refuse a setting's value unless it follows its rule."""
-    if not holds:
-        raise ValueError(f"{name} = {value!r}: must be {rule}.")
-
-
 @dataclass(frozen=True, kw_only=True)
-class EnvironmentSettings:
-    """Base of a family's settings: fields made with `setting`, checked by what they are."""
-
-    def __post_init__(self) -> None:
-        for f in dataclasses.fields(self):
-            name, value, choices = f.name, getattr(self, f.name), f.metadata["choices"]
-            require(not choices or value in choices, name, value, f"one of {', '.join(choices)}")
-            if f.type == "int":
-                require(value >= 0, name, value, "0 or more")
-                require(value <= MAX_COUNT, name, "a huge number", f"at most {MAX_COUNT:,}")
-            if f.type == "float":
-                require(0 <= value < math.inf, name, value, "0 or more, and finite")
+class EnvironmentSettings(Settings):
+    """Base of a family's settings."""
 
     @property
     def frames_per_observation(self) -> int:
@@ -169,6 +151,10 @@ class EnvironmentSpec:
         if type(chosen) is not type(self.settings):
             raise UsageError(f"{self.name} takes {type(self.settings).__name__}, not {type(chosen).__name__}.")
         return functools.partial(self.make, self.name, chosen, seed=seed, observations_per_step=observations_per_step)
+
+    def info(self, settings: Any = None) -> EnvironmentInfo:
+        """What the environment says about itself; one is made to ask it."""
+        return self.factory(settings, seed=np.random.SeedSequence(0))().info
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from comper.environments.interface import Environment, EnvironmentSettings, Family, require, setting
+from comper.environments.interface import Environment, EnvironmentSettings, Family, setting
 from comper.environments.seeded import Outcome, make_seeded
 from comper.errors import UsageError
 
@@ -33,14 +33,9 @@ class MinAtarSettings(EnvironmentSettings):
     """MinAtar's own defaults; difficulty ramping is on."""
 
     sticky_probability: float = setting(
-        0.1, "MinAtar's default", "chance, per frame, that the game repeats the last executed action"
+        0.1, "MinAtar's default", "chance, per frame, that the game repeats the last executed action", below=1
     )
     episode_cap_frames: int = setting(18_000, "A10", "frames after which an episode is cut off: a truncation, not a game over")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.sticky_probability < 1, "sticky_probability", self.sticky_probability, "less than 1")
-        require(self.episode_cap_frames >= 1, "episode_cap_frames", self.episode_cap_frames, "1 or more")
 
 
 class MinAtarGame:

@@ -15,24 +15,24 @@ from collections.abc import Callable
 from typing import Any
 
 from comper.environments import atari, gym, minatar, minigrid, user
-from comper.environments.interface import EnvironmentSpec, Family
+from comper.environments.interface import EnvironmentSettings, EnvironmentSpec, Family
 from comper.errors import UsageError
+from comper.importing import require_trust
 
 FAMILIES = {family.prefix: family for family in (atari.FAMILY, gym.FAMILY, minatar.FAMILY, minigrid.FAMILY)}
 
 
-def find_environment(name_or_callable: str | Callable[..., Any], *, is_trusted: bool = True) -> EnvironmentSpec:
+def find_environment(name_or_callable: str | Callable[..., Any], *, trusted: tuple[str, ...] | None = None) -> EnvironmentSpec:
     """Find an environment by its name, or from what makes it.
 
-    A name that was read from a file, not typed by the user, is not trusted: no code from outside comper is imported for it.
+    `trusted` lists the modules from outside comper that may be imported for it; None: the user has typed the name, so any.
     """
     if callable(name_or_callable):
         return user.from_callable(name_or_callable)
     name = name_or_callable.strip()
     family, rest = split_name(name)
-    if not is_trusted and (family is None or ":" in rest):
-        module = rest.partition(":")[0]
-        raise UsageError(f"{name} is code from outside comper, which is run only when you ask for it: add --trust {module}.")
+    if family is None or ":" in rest:
+        require_trust(rest.partition(":")[0], trusted, what=f"the environment {name}")
     if family is None:
         return _find_outside(name)
     found = family.resolve(rest)
@@ -102,3 +102,8 @@ def _nearest(name: str) -> list[str]:
 
 def _letters(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+def family_settings() -> dict[str, EnvironmentSettings]:
+    """The settings of every family, by what its environments are called."""
+    return {family.summary: family.settings for family in FAMILIES.values()}

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, Self
 
 import numpy as np
@@ -45,12 +44,9 @@ class Stepper(ABC):
         self._is_waiting = False
 
     @property
-    def signature(self) -> SimpleNamespace:
-        """Old names of what `infos` holds, until all rooms use it."""
-        info = self.infos[0]
-        return SimpleNamespace(
-            num_actions=info.num_actions, frame_shape=info.observation_shape, frame_dtype=info.observation_dtype
-        )
+    def info(self) -> EnvironmentInfo:
+        """What all environments have in common: observations and actions; names and scores are the first one's."""
+        return self.infos[0]
 
     @abstractmethod
     def reset(self, trial: int) -> NDArray[Any]:

@@ -6,7 +6,6 @@ The callable takes no arguments, or a `seed`, and returns a new Gymnasium enviro
 
 from __future__ import annotations
 
-import difflib
 import functools
 import inspect
 from collections.abc import Callable
@@ -17,8 +16,8 @@ import numpy as np
 from comper.environments.gym import GymnasiumGame, GymnasiumSettings
 from comper.environments.interface import Environment, EnvironmentInfo, EnvironmentSpec
 from comper.environments.seeded import HeldActions, make_seeded
-from comper.environments.user_modules import import_user_module
 from comper.errors import UsageError
+from comper.importing import load_object
 
 PYTHON_PREFIX = "python"
 SUMMARY = "environment of your own"
@@ -117,13 +116,7 @@ def _class_made_by(make_env: Callable[..., Any]) -> type:
 
 def _load(name: str) -> Callable[..., Any]:
     """Import the callable that a name stands for."""
-    module_name, _, attribute = name.partition(":")
-    module = import_user_module(module_name)
-    found = getattr(module, attribute, None)
-    if found is None:
-        near = difflib.get_close_matches(attribute, [key for key in vars(module) if not key.startswith("_")], n=3)
-        hint = f" Did you mean {' or '.join(f'{module_name}:{key}' for key in near)}?" if near else ""
-        raise UsageError(f"The module {module_name} has no {attribute!r}.{hint}")
+    found = load_object(name, what="the environment")
     if not callable(found):
         raise UsageError(f"{name} is not a function or class that makes an environment.")
     return found  # type: ignore[no-any-return]
