@@ -214,9 +214,7 @@ def test_workers_and_one_process_play_the_same_episodes() -> None:
         for trial in range(3):
             np.testing.assert_array_equal(serial.reset(trial), processes.reset(trial))
         for action in (2, 1, 2, 0):
-            for ours, theirs in zip(
-                serial.step([action] * 3, range(3)), processes.step([action] * 3, range(3)), strict=True
-            ):
+            for ours, theirs in zip(serial.step([action] * 3, range(3)), processes.step([action] * 3, range(3)), strict=True):
                 np.testing.assert_array_equal(ours.frames, theirs.frames)
         serial.load_state_dict(1, processes.state_dict(1))
     serial.close()
