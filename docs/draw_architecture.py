@@ -20,16 +20,18 @@ SVG_FILE = DOCS / "architecture.svg"
 PAGE = DOCS / "architecture.md"
 TABLE_MARKS = ("<!-- table: rooms -->", "<!-- end of table -->")
 
-GROUND = ("errors", "settings", "protocol")
-"""Modules that every room may stand on. They are drawn as a floor, without arrows."""
-
 WIRING = "cli"
-"""The room of the remaining modules at the top of the package: command line and public names."""
+"""The room of the modules at the top of the package that only connect others: command line and public names."""
+WIRING_MODULES = ("", "__main__", "cli", "describe")
+
+GROUND = tuple(sorted({path.stem for path in SOURCE.glob("*.py")} - {"__init__", *WIRING_MODULES}))
+"""The other modules at the top: every room may stand on them. They are drawn as a floor, without arrows."""
 
 SUMMARIES = {
     "errors": "what can go wrong",
     "settings": "types, checks, flags, TOML",
     "protocol": "the paper's numbers",
+    "importing": "code of users, by name",
     "environments": "one name, one environment",
     "memory": "frames, TM, TMI, RTM, replay",
     "networks": "torch modules, stacked",
@@ -96,7 +98,7 @@ def _owner(name: str, modules: Mapping[str, object]) -> str:
 def room_of(module: str) -> str:
     """The room that a module belongs to."""
     top = module.split(".")[0]
-    return top if top in GROUND or (top and (SOURCE / top).is_dir()) else WIRING
+    return WIRING if top in WIRING_MODULES else top
 
 
 def read_rooms(source: Path = SOURCE) -> dict[str, Room]:
@@ -285,7 +287,8 @@ def _drawn(room: Room, box: Box, kind: str) -> str:
     size = f"{room.files} file{'s' if room.files > 1 else ''}, {about(room.lines)} lines"
     ground = [name for name in GROUND if name in room.imports]
     lines = [("name", room.name, 22), ("what", SUMMARIES.get(room.name, ""), 40), ("size", size, 57)]
-    lines += [("size", f"on {', '.join(ground)}", 73)] if ground else []
+    below = "the whole floor" if len(ground) > 3 else ", ".join(ground)
+    lines += [("size", f"on {below}", 73)] if ground else []
     texts = "\n".join(
         f'<text class="{style}" x="{box.middle:.0f}" y="{box.y + down:.0f}" text-anchor="middle">{text}</text>'
         for style, text, down in lines
