@@ -19,7 +19,7 @@ from comper.report.report import report
 from comper.runs.folder import LOG_FILES, log_digest, run_path
 
 AGENTS = {"comper-single": 5, "comper-stacked": 20, "dqn": 5}
-"""Frames a step."""
+"""Frames per step."""
 BUDGET_FRAMES = 100_000
 
 

@@ -70,7 +70,7 @@ def test_the_readme_has_the_snippets_that_a_newcomer_looks_for() -> None:
 def test_every_command_of_the_documents_is_understood(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from comper.cli import parse
 
-    recipes = {name: code for name, code in re.findall(r"^# (\w+)\.py\n(.*?)^```", text_of(RECIPES), re.MULTILINE | re.DOTALL)}
+    recipes = dict(re.findall(r"^# (\w+)\.py\n(.*?)^```", text_of(RECIPES), re.MULTILINE | re.DOTALL))
     for module, code in {"my_module": USER_MODULE, **recipes}.items():
         (tmp_path / f"{module}.py").write_text(code)
     monkeypatch.chdir(tmp_path)
