@@ -22,7 +22,7 @@ TABLE_MARKS = ("<!-- table: rooms -->", "<!-- end of table -->")
 
 WIRING = "cli"
 """The room of the modules at the top of the package that only connect others: command line and public names."""
-WIRING_MODULES = ("", "__main__", "cli", "describe")
+WIRING_MODULES = ("", "__main__", "cli")
 
 GROUND = tuple(sorted({path.stem for path in SOURCE.glob("*.py")} - {"__init__", *WIRING_MODULES}))
 """The other modules at the top: every room may stand on them. They are drawn as a floor, without arrows."""
@@ -32,6 +32,7 @@ SUMMARIES = {
     "settings": "types, checks, flags, TOML",
     "protocol": "the paper's numbers",
     "importing": "code of users, by name",
+    "progress": "what a terminal shows",
     "environments": "one name, one environment",
     "memory": "frames, TM, TMI, RTM, replay",
     "networks": "torch modules, stacked",

@@ -68,14 +68,15 @@ def test_the_readme_has_the_snippets_that_a_newcomer_looks_for() -> None:
 
 @pytest.mark.parametrize("command", ALL_COMMANDS)
 def test_every_command_of_the_documents_is_understood(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from comper.cli import parse
+    from comper.cli import _command_parser
 
     recipes = dict(re.findall(r"^# (\w+)\.py\n(.*?)^```", text_of(RECIPES), re.MULTILINE | re.DOTALL))
     for module, code in {"my_module": USER_MODULE, **recipes}.items():
         (tmp_path / f"{module}.py").write_text(code)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    parse(shlex.split(command)[1:])
+    _, name, *arguments = shlex.split(command)
+    _command_parser(name, arguments).parse_args(arguments)
 
 
 def test_every_command_mentioned_in_the_text_exists() -> None:
