@@ -192,7 +192,7 @@ def _listed(names: Iterable[str]) -> str:
 
 # The picture
 
-BOX_WIDTH, BOX_HEIGHT, COLUMN, ROW, MARGIN = 200, 84, 222, 148, 24
+BOX_WIDTH, BOX_HEIGHT, COLUMN, ROW, MARGIN = 200, 98, 222, 158, 24
 STYLE = """
   text { font-family: system-ui, -apple-system, "Segoe UI", Helvetica, Arial, sans-serif; fill: #1f2328; }
   .name { font-size: 16px; font-weight: 600; }
@@ -288,8 +288,8 @@ def _drawn(room: Room, box: Box, kind: str) -> str:
     size = f"{room.files} file{'s' if room.files > 1 else ''}, {about(room.lines)} lines"
     ground = [name for name in GROUND if name in room.imports]
     lines = [("name", room.name, 22), ("what", SUMMARIES.get(room.name, ""), 40), ("size", size, 57)]
-    below = "the whole floor" if len(ground) > 3 else ", ".join(ground)
-    lines += [("size", f"on {below}", 73)] if ground else []
+    rows = [", ".join(ground[i : i + 3]) for i in range(0, len(ground), 3)]
+    lines += [("size", f"{'and' if i else 'on'} {row}", 73 + 16 * i) for i, row in enumerate(rows)]
     texts = "\n".join(
         f'<text class="{style}" x="{box.middle:.0f}" y="{box.y + down:.0f}" text-anchor="middle">{text}</text>'
         for style, text, down in lines
