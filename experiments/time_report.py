@@ -20,7 +20,7 @@ from comper.runs.files import log_digest
 from comper.runs.folder import LOG_FILES, run_path
 
 AGENTS = {"comper-single": 5, "comper-stacked": 20, "dqn": 5}
-"""Frames a step."""
+"""Frames per step."""
 BUDGET_FRAMES = 100_000
 
 
