@@ -19,6 +19,9 @@ ACTION_NAMES = (
 )  # fmt: skip
 """ALE's own names, in ALE's own order."""
 
+FRAME_SKIP = 5
+"""Frames an action lasts before the next observation. Table 3."""
+
 TRIALS = 5
 """Trials of each agent on each game. Table 3."""
 

@@ -161,6 +161,8 @@ class Agent(ABC):
 
     def load_weights(self, trial: int, weights: Mapping[str, Any]) -> None:
         """Take over weights that `weights` returned."""
+        if set(weights) != set(self.weights(trial)):
+            raise ValueError("the saved weights are of another network than this agent has")
         for name, part in self.parts.items():
             if hasattr(part, "load_weights"):
                 part.load_weights(trial, weights[name])

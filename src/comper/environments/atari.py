@@ -26,7 +26,7 @@ from comper.environments.games import (
 from comper.environments.interface import EnvironmentInfo, EnvironmentSettings, Family, Step, require, setting
 from comper.environments.palette import palette, pooling_table
 from comper.errors import DamagedFileError, UsageError
-from comper.protocol import ACTION_NAMES, NUM_ACTIONS, num_scored_episodes
+from comper.protocol import ACTION_NAMES, FRAME_SKIP, NUM_ACTIONS, num_scored_episodes
 
 NOOP = 0
 
@@ -43,7 +43,7 @@ SMALLEST_SCREEN = 8
 class AtariSettings(EnvironmentSettings):
     """How a game is played and seen; the defaults are the paper's."""
 
-    frame_skip: int = setting(5, "Table 3", "frames an action lasts before the next observation")
+    frame_skip: int = setting(FRAME_SKIP, "Table 3", "frames an action lasts before the next observation")
     sticky_probability: float = setting(
         0.25, "Table 3", "chance, per frame, that the emulator repeats the last executed action", below=1
     )

@@ -11,8 +11,8 @@ from comper.report.reading import Trial
 
 __all__ = ["Floor", "Floors", "load_floors"]
 
-PAPER_FRAMES = protocol.ProtocolConfig().frames
-FLOOR_DECISION_FRAMES = protocol.ProtocolConfig().frame_skip
+PAPER_FRAMES = protocol.AgentConfig().frames
+FLOOR_DECISION_FRAMES = protocol.FRAME_SKIP
 """Frames between decisions with the paper's frame skip, at which every floor was measured."""
 OBSERVATIONS_PER_STEP = {"stacked": 4}
 """Observations made while one action is held, by the setting `observation`; 1 for the others."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from comper.environments.registry import find_environment
 from comper.settings import fields_of
 from comper.training.options import RunSettings, resolve_settings
-
-DEFAULT_ENVIRONMENT = "freeway"
 
 
 def describe(settings: RunSettings, environment: str) -> dict[str, Any]:
@@ -44,11 +43,12 @@ def _networks(settings: RunSettings, environment: str) -> list[dict[str, Any]]:
 
     info = find_environment(environment).info(settings.environment)
     networks = settings.agent.agent.networks(settings.config, settings.task(info))
-    described = []
-    for name, factory in networks.items():
-        layers = [{"name": layer, "parameters": size} for layer, size in described_layers(factory)]
-        described.append({"name": name, "layers": layers, "parameters": sum(layer["parameters"] for layer in layers)})
-    return described
+    return [_network(name, described_layers(factory)) for name, factory in networks.items()]
+
+
+def _network(name: str, layers: Sequence[tuple[str, int]]) -> dict[str, Any]:
+    rows = [{"name": layer, "parameters": size} for layer, size in layers]
+    return {"name": name, "layers": rows, "parameters": sum(size for _, size in layers)}
 
 
 def _shown(value: Any) -> str:

@@ -17,6 +17,7 @@ from comper.errors import UsageError
 from comper.memory.frames import FrameStore, ObservationHistory
 from comper.progress import show_progress as shown_progress
 from comper.runs.manifest import Manifest
+from comper.runs.states import check_same_shapes
 from comper.training.options import NetworkMaker, OwnCode, RunOptions, RunSettings, recorded_environment, recorded_settings
 from comper.training.randomness import environment_seed, streams
 from comper.training.weights import saved_weights
@@ -34,6 +35,7 @@ class Policy:
         setup = TrialSetup(self._frames, *self._streams[:3])
         torch_device = RunOptions(device=device).torch_device()
         self._agent = settings.agent.agent(settings.config, settings.task(info), [setup], device=torch_device)
+        check_same_shapes(weights, self._agent.weights(0))
         self._agent.load_weights(0, weights)
         self._history = ObservationHistory(self._frames, settings.config.history_length)
         self._is_new = True
@@ -49,7 +51,8 @@ class Policy:
 
     def q_values(self, observation: NDArray[Any]) -> NDArray[np.float32]:
         """Q(s, ·) after the newest observation."""
-        return self._agent.q_values(self._state_after(observation), [0])[0]
+        values: NDArray[np.float32] = self._agent.q_values(self._state_after(observation), [0])[0]
+        return values
 
     def _state_after(self, observation: NDArray[Any]) -> NDArray[np.int64]:
         shape, dtype = self.info.observation_shape, self.info.observation_dtype

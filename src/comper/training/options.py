@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from comper.agents.interface import AgentSpec, Task
 from comper.agents.registry import find_agent
-from comper.environments.interface import EnvironmentInfo
-from comper.environments.registry import EnvironmentSpec, find_environment
+from comper.environments.interface import EnvironmentInfo, EnvironmentSpec
+from comper.environments.registry import find_environment
 from comper.errors import DamagedFileError, OutsideCodeError, UsageError
 from comper.importing import is_outside_name, load_object
 from comper.protocol import AgentConfig
@@ -122,7 +122,7 @@ def resolve_settings(
     if network is not None:
         if wanted == AUTO and not hasattr(config, "network"):
             raise UsageError(f"{where}: the agent {name} has no network.")
-        config = dataclasses.replace(config, network=f"{FROM_PYTHON}{network.__name__}")  # type: ignore[call-arg]
+        config = dataclasses.replace(config, network=f"{FROM_PYTHON}{network.__name__}")
     elif wanted.startswith(FROM_PYTHON):
         raise UsageError(f"{where}: the network {wanted} was handed over from Python; hand it over again as network=...")
     elif wanted != AUTO:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from comper.agents.interface import Agent, TrialSetup
-from comper.environments.registry import EnvironmentSpec
+from comper.environments.interface import EnvironmentSpec
 from comper.environments.stepper import ProcessStepper, SerialStepper, Stepper
 from comper.memory.compressed import make_frame_store
 from comper.memory.frame_archive import FrameArchive
@@ -16,6 +16,7 @@ from comper.memory.frames import ObservationHistory
 from comper.progress import print_line, show_progress
 from comper.runs.checkpoints import Checkpoint
 from comper.runs.recorder import Recorder
+from comper.runs.states import check_same_shapes
 from comper.training.checkpointing import Checkpointer, SavedTrial
 from comper.training.loop import Loop, Trial
 from comper.training.options import RunOptions, RunSettings
@@ -119,6 +120,7 @@ def _restore(saved: SavedTrial, member: Member, agent: Agent, checkpointer: Chec
         checkpointer.load(saved, member.files)
         member.files = None  # tens of megabytes that are in place now
     if member.weights is not None:
+        check_same_shapes(member.weights, agent.weights(saved.trial.number))
         agent.load_weights(saved.trial.number, member.weights)
 
 

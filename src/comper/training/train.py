@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from comper.agents.interface import AgentSpec
-from comper.environments.registry import EnvironmentSpec, find_environment
+from comper.environments.interface import EnvironmentSpec
+from comper.environments.registry import find_environment
 from comper.errors import UsageError
 from comper.progress import print_line
 from comper.protocol import PAPER_GAMES
