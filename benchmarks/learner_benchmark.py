@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,30 +18,27 @@ import numpy as np
 import torch
 
 from comper.agents.comper import ComperAgent
-from comper.agents.dqn import DQNAgent
-from comper.agents.interface import TrialSetup
+from comper.agents.interface import Task, TrialSetup
+from comper.agents.registry import find_agent
 from comper.memory.frames import FrameStore
-from comper.memory.transitions import Transition, TransitionBatch
-from comper.protocol import PRESETS, ComperConfig, DQNConfig
+from comper.memory.transitions import Transition
+from comper.protocol import ACTION_NAMES
 from comper.training.randomness import streams
 
 NUM_TRANSITIONS = 1_500
 
 
-def filled(agent_name: str, num_trials: int, device: torch.device) -> ComperAgent | DQNAgent:
+def filled(agent_name: str, num_trials: int, device: torch.device) -> Any:
     """An agent whose memories hold some transitions of random frames."""
     rng = np.random.default_rng(0)
     setups = []
     for seed in range(num_trials):
         weights, exploration, sampling, _ = streams(seed)
         setups.append(TrialSetup(FrameStore((84, 84), initial_capacity=8192), weights, exploration, sampling))
-    config = PRESETS[agent_name].config
-    assert isinstance(config, ComperConfig | DQNConfig)
-    agent: ComperAgent | DQNAgent
-    if isinstance(config, ComperConfig):
-        agent = ComperAgent(config, setups, num_actions=18, device=device)
-    else:
-        agent = DQNAgent(config, setups, num_actions=18, device=device)
+    spec = find_agent(agent_name)
+    config = spec.config
+    task = Task((84, 84), np.dtype(np.uint8), "pixels", ACTION_NAMES)
+    agent = spec.agent(config, task, setups, device=device)
     for trial, setup in enumerate(setups):
         ids = [setup.frames.intern(frame) for frame in rng.integers(0, 256, (NUM_TRANSITIONS, 84, 84), dtype=np.uint8)]
         length = config.history_length
@@ -70,15 +67,14 @@ def parts(agent_name: str, num_trials: int, device: torch.device, repetitions: i
     trials = list(range(num_trials))
     states = np.zeros((num_trials, agent.config.history_length), np.int64)
     epsilon = [0.1] * num_trials
-    batch = TransitionBatch.stack([_transitions(agent, trial, 32) for trial in trials])
+    batch = _batch(agent, trials, 32)
     target = torch.zeros(num_trials, 32, device=device)
     found = {
         "act": timed(lambda: agent.act(states, epsilon, trials), device, repetitions),
-        "cnn_update": timed(lambda: agent.q_network.fit(batch, target, trials), device, repetitions),
+        "cnn_update": timed(lambda: agent.q_network.fit(batch, target), device, repetitions),
     }
     if isinstance(agent, ComperAgent):
-        q_history = np.zeros((num_trials, 32, 1), np.float32)
-        found["qlstm_prediction"] = timed(lambda: agent.qlstm.predict(batch, q_history, trials), device, repetitions)
+        found["qlstm_prediction"] = timed(lambda: agent.qlstm.predict(batch), device, repetitions)
         sets = [agent._training_set(trial, np.arange(160)) for trial in trials]
         ten = timed(lambda: agent.qlstm.fit(sets, trials), device, max(3, repetitions // 5))
         found["qlstm_update"] = {key: round(value / 10, 3) for key, value in ten.items()}  # 160 samples, batches of 16
@@ -86,14 +82,15 @@ def parts(agent_name: str, num_trials: int, device: torch.device, repetitions: i
     return found
 
 
-def _transitions(agent: ComperAgent | DQNAgent, trial: int, count: int) -> TransitionBatch:
+def _batch(agent: Any, trials: Sequence[int], count: int) -> Any:
     if isinstance(agent, ComperAgent):
-        return agent.tm[trial].gather(np.arange(count))
-    return agent.replay[trial].sample(count, np.random.default_rng(0))
+        agent.rtm.absorb(agent.tm.take(count, trials))
+        return agent.rtm.sample(count, trials)
+    return agent.replay.sample(count, trials)
 
 
 def main() -> None:
-    """Print a line a measurement and write all of them as JSON."""
+    """Print a line per measurement and write all of them as JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--trials", type=int, nargs="+", default=[1, 4])

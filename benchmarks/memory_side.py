@@ -34,13 +34,15 @@ def own_memory() -> int:
 
 def ours(frames: Any, agent: str, compression: str) -> tuple[int, Sample]:
     """COMPER's memories (TM, TMI, RTM) or the replay memory of DQN, with the frame store."""
-    from comper.memory.compressed import make_frame_store
-    from comper.memory.history import ObservationHistory
-    from comper.memory.indexes import make_index
-    from comper.memory.reduced import ReducedTransitionMemory
-    from comper.memory.replay import ReplayMemory
-    from comper.memory.transition_memory import TransitionMemory
-    from comper.memory.transitions import Transition
+    from comper.memory import (
+        ObservationHistory,
+        ReducedTransitionMemory,
+        ReplayMemory,
+        Transition,
+        TransitionMemory,
+        make_frame_store,
+        make_index,
+    )
 
     history = 1 if agent == "single" else 4
     capacity = len(frames) - 1
@@ -57,7 +59,8 @@ def ours(frames: Any, agent: str, compression: str) -> tuple[int, Sample]:
         draw = lambda rng: tm.gather(rtm.sample(BATCH_SIZE, rng))  # noqa: E731
     else:
         replay = ReplayMemory(store, capacity=capacity, history_length=history)
-        add, draw = replay.add, lambda rng: replay.sample(BATCH_SIZE, rng)
+        add = lambda transition: replay.add(transition, is_last=False)  # noqa: E731
+        draw = lambda rng: replay.sample(BATCH_SIZE, rng)  # noqa: E731
     for t in range(capacity):
         s, s_next = states.advance(np.array(frames[t + 1])[None])
         add(Transition(s, t % 18, 0.0, s_next, False))

@@ -17,24 +17,26 @@ from typing import Any
 
 import numpy as np
 
+from comper.environments.registry import find_environment
 from comper.protocol import PAPER_GAMES
 from comper.runs.files import read_json_lines
 from comper.runs.folder import METRICS_FILE
-from comper.settings import with_settings
-from comper.training.train import RunOptions, preset_config, train_pairs
+from comper.training.options import RunOptions, resolve_settings
+from comper.training.train import start_runs
 
 
 def measure(agent: str, num_trials: int, *, steps: int, device: str, workers: int | None) -> dict[str, Any]:
     """Train so many trials for so many steps each and read how fast they went."""
-    preset = preset_config(agent)
-    frames = steps * preset.frame_skip * preset.observations_per_step
+    games = [find_environment(game) for game in PAPER_GAMES]
+    preset = resolve_settings(agent, games, {}, where="benchmark")
+    frames = steps * preset.environment.frame_skip * preset.config.observations_per_step  # type: ignore[attr-defined]
     short = {"frames": frames - 1, "episode_cap_frames": frames}
-    config = with_settings(preset, short, where="benchmark")
-    pairs = [(PAPER_GAMES[i % len(PAPER_GAMES)], i // len(PAPER_GAMES)) for i in range(num_trials)]
+    settings = resolve_settings(agent, games, short, where="benchmark")
+    pairs = [(games[i % len(games)], i // len(games)) for i in range(num_trials)]
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as out:
         options = RunOptions(device, workers, checkpoint_period_steps=0, show_progress=False)
-        folders = train_pairs(pairs, agent, config, out=Path(out), options=options)
+        folders = start_runs(pairs, settings, out=Path(out), options=options)
         wall = time.perf_counter() - began
         lines = [record for _, record in read_json_lines(folders[0] / METRICS_FILE)]
     rates = [line["steps_per_second"] for line in lines[2:]]
@@ -48,7 +50,7 @@ def measure(agent: str, num_trials: int, *, steps: int, device: str, workers: in
 
 
 def main() -> None:
-    """Print a line a measurement and write all of them as JSON."""
+    """Print a line per measurement and write all of them as JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--agents", nargs="+", default=["comper-single"])
     parser.add_argument("--trials", type=int, nargs="+", default=[1, 4])

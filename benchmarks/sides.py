@@ -36,9 +36,9 @@ EMULATOR_STEPS = 250
 
 
 def emulator_ours(game: str) -> Side:
-    from comper.environments.atari import AtariEnvironment
+    from comper.environments.atari import AtariEnvironment, AtariSettings
 
-    environment = AtariEnvironment(game, rng=np.random.default_rng(0), sticky_probability=0.0)
+    environment = AtariEnvironment(game, AtariSettings(sticky_probability=0.0), rng=np.random.default_rng(0))
     environment.reset()
 
     def step(action: int, out: Any) -> None:
@@ -140,23 +140,21 @@ def dqn_sb3(game: str) -> Side:
     )
 
 
-def dqn_ours(game: str) -> Side:
-    from comper.protocol import DQNConfig
+LIKE_SB3: dict[str, Any] = {
+    "frame_skip": FRAME_SKIP, "sticky_probability": 0.0, "epsilon_start": 0.1, "epsilon_end": 0.1
+}  # fmt: skip
 
-    run = Run(
-        game,
-        DQNConfig(frame_skip=FRAME_SKIP, sticky_probability=0.0, replay_start_steps=100, epsilon_start=0.1, epsilon_end=0.1),
-    )
+
+def dqn_ours(game: str) -> Side:
+    run = Run(game, "dqn", **LIKE_SB3, replay_start_steps=100)
     run.steps(300)
     return run.segment
 
 
 def comper_ours(argument: str) -> Side:
     """COMPER with one frame as the state, after so many steps: `game:steps`."""
-    from comper.protocol import ComperConfig
-
     game, steps = argument.split(":")
-    run = Run(game, ComperConfig(frame_skip=FRAME_SKIP, sticky_probability=0.0, epsilon_start=0.1, epsilon_end=0.1))
+    run = Run(game, "comper-single", **LIKE_SB3)
     run.fill(int(steps) - 100)
     run.steps(100)
     return run.segment
@@ -175,24 +173,30 @@ class Record:
 class Run:
     """One trial in the project's own training loop."""
 
-    def __init__(self, game: str, config: Any) -> None:
+    def __init__(self, game: str, agent: str, **settings: Any) -> None:
         import torch
 
         from comper.agents.interface import TrialSetup
+        from comper.environments.registry import find_environment
         from comper.memory.compressed import make_frame_store
-        from comper.memory.history import ObservationHistory
+        from comper.memory.frames import ObservationHistory
         from comper.training.loop import Loop, Trial
+        from comper.training.options import RunOptions, resolve_settings
+        from comper.training.population import make_stepper
         from comper.training.randomness import streams
-        from comper.training.train import make_agent, make_stepper
 
         torch.set_num_threads(NUM_THREADS)
+        environment = find_environment(game)
+        resolved = resolve_settings(agent, [environment], settings, where="benchmark")
+        config: Any = resolved.config
+        stepper = make_stepper([(environment, 0)], resolved, RunOptions(workers=0))
         weights, exploration, sampling, _ = streams(0)
         frames = make_frame_store(config.frame_compression, (84, 84), initial_capacity=200_000)
         setup = TrialSetup(frames, weights=weights, exploration=exploration, sampling=sampling)
         self.config = config
-        self.agent: Any = make_agent(config, [setup], num_actions=18, device=torch.device("cpu"))
+        task, device = resolved.task(stepper.info), torch.device("cpu")
+        self.agent: Any = resolved.agent.agent(config, task, [setup], device=device)
         self.trial = Trial(0, game, 0, ObservationHistory(frames, config.history_length), Record())
-        stepper = make_stepper([(game, 0)], config, 0)
         self.loop: Any = Loop(config, self.agent, stepper, [self.trial])
         self.trial.history.reset(stepper.reset(0))
 
@@ -240,10 +244,9 @@ NUM_SETS = 1_000
 
 
 def qlstm_ours(game: str) -> Side:
-    from comper.learners.qlstm_learner import TrainingSet
-    from comper.protocol import ComperConfig
+    from comper.learners.learner import TrainingSet
 
-    run = Run(game, ComperConfig())
+    run = Run(game, "comper-single")
     run.fill(1_600)
     tm, rng = run.agent.tm[0], np.random.default_rng(0)
     sets = np.arange(NUM_SETS)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import re
 import tarfile
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from comper.protocol import PAPER_GAMES, PRESETS, TRIALS, num_scored_episodes
-from comper.report.floors import load_floors
+from comper.agents.registry import AGENTS as KNOWN_AGENTS
+from comper.environments.floors import load_floors
+from comper.protocol import PAPER_GAMES, TRIALS, num_scored_episodes
 from comper.report.statistics import final_score
 
 ROOT = Path(__file__).parents[1]
@@ -58,15 +60,26 @@ def test_floors_of_the_readme_are_those_of_the_package() -> None:
         assert ("random" in row[3]) == (floor.random.mean > floor.constant)
 
 
-def test_every_command_and_agent_of_the_readme_exists() -> None:
-    from comper.cli import main
+def test_every_agent_of_the_readme_exists_or_is_a_users_own() -> None:
+    named = re.findall(r"--agent (\S+)", README) + re.findall(r'train\([^)]*?, "([\w-]+)"', README)
+    assert {"dqn", "ddqn", "comper-stacked"} <= set(named)
+    assert {agent for agent in named if ":" not in agent} <= set(KNOWN_AGENTS)
 
-    for command in set(re.findall(r"^    comper (\S+)", README, flags=re.MULTILINE)):
-        with pytest.raises(SystemExit) as stopped:
-            main([command, "--help"])
-        assert stopped.value.code == 0
-    for agent in re.findall(r"--agent (\S+)", README):
-        assert agent in PRESETS
+
+def test_extras_of_the_readme_are_those_of_the_package() -> None:
+    extras = set(tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"])
+    part = README.split("## Install")[1].split("## ")[0]
+    named = set(re.search(r"\[([\w,]+)\]", part)[1].split(",")) | set(re.findall(r"`([a-z]+)`", part)) - {"make"}  # type: ignore[index]
+    assert named <= extras
+    assert extras - named <= {"bench", "dev"}
+
+
+def test_the_size_of_a_transition_is_that_of_the_benchmark() -> None:
+    rows = json.loads((ROOT / "results" / "bench" / "cpu-2-cores.json").read_text(encoding="utf-8"))["rows"]
+    [row] = [row for row in rows if row["name"] == "bytes per transition, rolling, zlib"]
+    found = re.search(r"takes ([\d,]+) bytes of memory.*?Stable-Baselines3\s+takes ([\d,]+)\.", README, flags=re.DOTALL)
+    assert found
+    assert [f"{size} B" for size in found.groups()] == [row["ours"], row["theirs"]]
 
 
 def test_every_document_of_the_readme_exists() -> None:

@@ -15,14 +15,14 @@ GROUND = {"errors", "protocol", "settings"}
 """What every room may stand on."""
 
 ARROWS = {
-    "environments": {"report"},
+    "environments": set(),
     "memory": set(),
     "networks": set(),
     "learners": {"memory", "networks"},
     "agents": {"memory", "learners", "networks"},
     "runs": set(),
     "training": {"environments", "agents", "memory", "networks", "runs"},
-    "report": {"runs"},
+    "report": {"runs", "environments"},
 }
 """Room -> rooms it may import, besides the ground."""
 

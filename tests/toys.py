@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 
-from comper.agents.interface import Agent, TrialSetup
+from comper.agents.interface import Agent, Task, TrialSetup
 from comper.environments.interface import Step
-from comper.memory.frames import FrameStore
-from comper.memory.history import ObservationHistory
-from comper.protocol import ProtocolConfig
+from comper.memory.frames import FrameStore, ObservationHistory
+from comper.protocol import AgentConfig
 from comper.runs.folder import EpisodeRecord
 from comper.training.loop import Loop, Trial
 from comper.training.randomness import streams
@@ -87,8 +87,19 @@ def setups(frame_shape: tuple[int, ...], seeds: Sequence[int]) -> list[TrialSetu
     return made
 
 
+def task_of(made: Sequence[TrialSetup], num_actions: int = 2) -> Task:
+    """What an agent must know of a toy environment."""
+    frames = made[0].frames
+    return Task(frames.shape, frames.dtype, "vector", tuple(str(a) for a in range(num_actions)))
+
+
+def agent_of(kind: type[Agent], config: AgentConfig, made: Sequence[TrialSetup], num_actions: int = 2) -> Any:
+    """An agent for toy environments, on the CPU."""
+    return kind(config, task_of(made, num_actions), made, device=torch.device("cpu"))
+
+
 def loop_of(
-    config: ProtocolConfig, agent: Agent, environments: Sequence[Any], made: Sequence[TrialSetup]
+    config: AgentConfig, agent: Agent, environments: Sequence[Any], made: Sequence[TrialSetup]
 ) -> tuple[Loop, list[Tape]]:
     """A loop over toy environments, and the tapes it writes on."""
     tapes = [Tape() for _ in made]

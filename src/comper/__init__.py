@@ -7,35 +7,68 @@ Names are imported when they are first used, so that the memory is usable withou
 """
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+if TYPE_CHECKING:
+    from comper.agents.interface import Agent as Agent
+    from comper.agents.interface import AgentSpec as AgentSpec
+    from comper.agents.interface import Task as Task
+    from comper.agents.interface import TrialSetup as TrialSetup
+    from comper.memory.compact import CompactMemory as CompactMemory
+    from comper.protocol import AgentConfig as AgentConfig
+    from comper.protocol import LearnerConfig as LearnerConfig
+    from comper.settings import setting as setting
+    from comper.training.evaluation import Evaluation as Evaluation
+    from comper.training.evaluation import Policy as Policy
+    from comper.training.evaluation import evaluate as evaluate
+    from comper.training.evaluation import load as load
+    from comper.training.resume import resume as resume
+    from comper.training.train import train as train
+
+__version__ = "0.2.0"
 
 _HOMES = {
     "train": "comper.training.train",
     "resume": "comper.training.resume",
-    "ComperConfig": "comper.protocol",
-    "DQNConfig": "comper.protocol",
-    "RandomConfig": "comper.protocol",
-    "ConstantConfig": "comper.protocol",
-    "PRESETS": "comper.protocol",
-    "FrameStore": "comper.memory.frames",
-    "Transition": "comper.memory.transitions",
-    "TransitionMemory": "comper.memory.transition_memory",
-    "ReducedTransitionMemory": "comper.memory.reduced",
-    "ReplayMemory": "comper.memory.replay",
-    "make_index": "comper.memory.indexes",
-    "AtariEnvironment": "comper.environments.atari",
-    "GymnasiumEnvironment": "comper.environments.gymnasium_adapter",
-    "ComperAgent": "comper.agents.comper",
-    "DQNAgent": "comper.agents.dqn",
-    "RandomAgent": "comper.agents.floors",
-    "ConstantAgent": "comper.agents.floors",
+    "evaluate": "comper.training.evaluation",
+    "load": "comper.training.evaluation",
+    "Evaluation": "comper.training.evaluation",
+    "Policy": "comper.training.evaluation",
+    "CompactMemory": "comper.memory.compact",
+    "Agent": "comper.agents.interface",
+    "AgentSpec": "comper.agents.interface",
+    "AgentConfig": "comper.protocol",
+    "LearnerConfig": "comper.protocol",
+    "Task": "comper.agents.interface",
+    "TrialSetup": "comper.agents.interface",
+    "setting": "comper.settings",
 }
-__all__ = ["__version__", *_HOMES]
+__all__ = [
+    "Agent",
+    "AgentConfig",
+    "AgentSpec",
+    "CompactMemory",
+    "Evaluation",
+    "LearnerConfig",
+    "Policy",
+    "Task",
+    "TrialSetup",
+    "__version__",
+    "evaluate",
+    "load",
+    "resume",
+    "setting",
+    "train",
+]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'comper' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+def __dir__() -> list[str]:
+    return __all__
+
+
+if not TYPE_CHECKING:  # a checker that saw this would let any name pass
+
+    def __getattr__(name: str) -> Any:
+        if name not in _HOMES:
+            raise AttributeError(f"module 'comper' has no attribute {name!r}")
+        return getattr(import_module(_HOMES[name]), name)

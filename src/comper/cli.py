@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import difflib
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 from comper import __version__
 from comper.errors import ComperError, DamagedFileError, UsageError
-from comper.protocol import PRESETS, AnyConfig
 
 EXIT_CODES = "exit codes: 0 done, 2 wrong use, 3 damaged file, 4 disk or memory, 5 diverged, 6 locked, 130 interrupted"
 INTERRUPTED = 130
+DEFAULT_AGENT = "comper-single"
+
+Run = Callable[[argparse.Namespace], int]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; a problem is told in a sentence or two on stderr, with an exit code, never as a traceback."""
+    """Run a command; a problem is printed in a sentence or two on stderr, with an exit code, never as a traceback."""
     # Threads that wait should sleep: spinning ones starve each other as soon as a machine is busy (docs/performance.md).
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
@@ -36,6 +37,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader of our output went away (`comper games | head`): not an error. Keep Python from flushing into it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except ImportError as error:
+        print(f"comper: {error}. Install what is missing: {_extras_for(error.name)}", file=sys.stderr)
+        return UsageError.exit_code
+
+
+def _extras_for(package: str | None) -> str:
+    root = (package or "").partition(".")[0]
+    extra = {"torch": "train", "safetensors": "train", "matplotlib": "report", "jinja2": "report"}.get(root, "all")
+    return f'pip install "comper[{extra}]"'
 
 
 class _Parser(argparse.ArgumentParser):
@@ -46,138 +56,166 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _dispatch(argv: list[str]) -> int:
-    parser = _Parser(prog="comper", description="Compact Experience Replay: train, inspect and compare.", epilog=EXIT_CODES)
-    parser.add_argument("--version", action="version", version=f"comper {__version__}")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
-    _add_train(commands, argv)
-    _add_resume(commands)
-    _add_verify(commands)
-    _add_describe(commands)
-    _add_results(commands)
-    _add_floors(commands)
-    _add_command(commands, "games", "list the games that can be played", _games, "comper games")
-    _add_command(commands, "agents", "list the agents that can be trained", _agents, "comper agents")
-    if not argv:
-        parser.print_help()
-        return 0
-    _check_command(argv[0], commands.choices)
-    args, unknown = parser.parse_known_args(argv)
-    if unknown:
-        _refuse_unknown(unknown[0], commands.choices[args.command])
-    run: Any = args.run
-    return int(run(args))
-
-
-def _check_command(word: str, commands: Any) -> None:
-    if not word.startswith("-") and word not in commands:
-        near = difflib.get_close_matches(word, commands, n=1)
+    if not argv or argv[0].startswith("-"):
+        return _main_parser().parse_and_help(argv)
+    if argv[0] not in COMMANDS:
+        near = difflib.get_close_matches(argv[0], COMMANDS, n=1)
         hint = f" Did you mean {near[0]}?" if near else ""
-        raise UsageError(f"unknown command {word!r}.{hint} Commands: {', '.join(commands)}.")
+        raise UsageError(f"unknown command {argv[0]!r}.{hint} Commands: {', '.join(COMMANDS)}.")
+    parser = _command_parser(argv[0], argv[1:])
+    args, unknown = parser.parse_known_args(argv[1:])
+    if unknown:
+        _refuse_unknown(unknown[0], parser, args)
+    run: Run = args.run
+    return run(args)
 
 
-def _refuse_unknown(word: str, command: argparse.ArgumentParser) -> NoReturn:
-    flag = word.split("=")[0]
-    near = difflib.get_close_matches(flag, [s for action in command._actions for s in action.option_strings], n=1)
-    hint = f" Did you mean {near[0]}?" if near else ""
-    raise UsageError(f"unknown argument {flag!r}.{hint} See `{command.prog} --help`.")
+class _MainParser(_Parser):
+    def parse_and_help(self, argv: list[str]) -> int:
+        """`comper`, `comper --help` and `comper --version`."""
+        self.parse_args(argv)
+        self.print_help()
+        return 0
 
 
-def _add_command(commands: Any, name: str, summary: str, run: Any, example: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = commands.add_parser(
-        name,
-        help=summary,
+def _main_parser() -> _MainParser:
+    summaries = "\n".join(f"  {name:<16}{summary}" for name, (summary, _) in COMMANDS.items())
+    parser = _MainParser(
+        prog="comper",
+        usage="comper COMMAND ...",
+        description=f"Compact Experience Replay: train, inspect and compare.\n\ncommands:\n{summaries}",
+        epilog=f"`comper COMMAND --help` explains a command.\n{EXIT_CODES}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"comper {__version__}")
+    return parser
+
+
+def _command_parser(name: str, argv: list[str]) -> _Parser:
+    summary, add_arguments = COMMANDS[name]
+    parser = _Parser(
+        prog=f"comper {name}",
         description=f"{summary[0].upper()}{summary[1:]}.",
-        epilog=f"example:\n  {example}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.set_defaults(run=run)
+    add_arguments(parser, argv)
     return parser
+
+
+def _refuse_unknown(word: str, parser: argparse.ArgumentParser, args: argparse.Namespace) -> NoReturn:
+    flag = word.split("=")[0]
+    near = difflib.get_close_matches(flag, list(parser._option_string_actions), n=1)
+    hint = f" Did you mean {near[0]}?" if near else _owner_hint(flag, args)
+    raise UsageError(f"unknown argument {flag!r}.{hint} See `{parser.prog} --help`.")
+
+
+def _owner_hint(flag: str, args: argparse.Namespace) -> str:
+    """Which agents have the setting that this one has not."""
+    import dataclasses
+
+    from comper.agents.registry import AGENTS, find_agent
+
+    name = flag.removeprefix("--").replace("-", "_")
+    owners = [agent for agent in AGENTS if name in {f.name for f in dataclasses.fields(find_agent(agent).config)}]
+    return f" It is a setting of {', '.join(owners)}, not of {getattr(args, 'agent', 'this')}." if owners else ""
+
+
+def _example(parser: argparse.ArgumentParser, *lines: str) -> None:
+    parser.epilog = "example:\n" + "\n".join(f"  {line}" for line in lines)
 
 
 # comper train
 
 
-def _add_train(commands: Any, argv: list[str]) -> None:
-    example = (
-        "comper train freeway --frames 20000\n"
-        "  comper train paper --agent dqn --trials 5 --out runs\n"
-        "  comper train asterix --config my.toml --alignment max"
+def _add_train(parser: argparse.ArgumentParser, argv: list[str]) -> None:
+    from comper.environments.registry import family_settings
+    from comper.settings import add_flags
+
+    _example(
+        parser,
+        "comper train freeway --frames 20000",
+        "comper train gym:CartPole-v1 --agent ddqn --frames 20000",
+        "comper train paper --agent dqn --trials 5 --out runs",
+        "comper train asterix --config my.toml --alignment max",
     )
-    parser = _add_command(commands, "train", "train an agent on one or more games", _train, example)
-    parser.usage = "comper train GAME [GAME ...] [--agent A] [--frames N] [--seed N] [--trials T] [--out DIR] [option ...]"
-    parser.add_argument("games", nargs="+", metavar="GAME", help="a game (see `comper games`); `paper` stands for the eight")
-    parser.add_argument("--agent", default="comper-single", metavar="A", help="see `comper agents` (default: %(default)s)")
+    parser.usage = "comper train ENV [ENV ...] [--agent A] [--frames N] [--seed N] [--trials T] [--out DIR] [option ...]"
+    parser.set_defaults(run=_train)
+    text = "a game (see `comper games`), gym:ID, minatar:GAME, minigrid:TASK, or my_module:make_env; `paper`: the eight games"
+    parser.add_argument("environments", nargs="+", metavar="ENV", help=text)
+    text = "see `comper agents`, or my_module:my_agent (default: %(default)s)"
+    parser.add_argument("--agent", default=DEFAULT_AGENT, metavar="A", help=text)
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the first trial (default: %(default)s)")
-    parser.add_argument(
-        "--trials", type=int, default=1, metavar="T", help="trials of each game, with seeds N, N+1, ... (default: 1)"
-    )
-    parser.add_argument(
-        "--out", type=Path, default=Path("runs"), metavar="DIR", help="where run folders go (default: %(default)s)"
-    )
-    parser.add_argument("--device", default="auto", metavar="D", help="auto, cpu or cuda (default: auto)")
-    parser.add_argument("--workers", type=int, metavar="N", help="processes for the emulators; 0: none (default: by cores)")
-    _add_checkpoint_period(parser)
-    parser.add_argument("--config", type=Path, metavar="FILE", help="hyper-parameters from a TOML file; flags go before it")
-    agent = _agent_of(argv)
-    group = parser.add_argument_group(f"hyper-parameters of {agent}", "with --agent B before --help: those of B")
-    for f in dataclasses.fields(PRESETS[agent].config):
-        default = getattr(PRESETS[agent].config, f.name)
-        kind: Any = {"int": int, "float": float, "str": str}[str(f.type)]
-        flag = f"--{f.name.replace('_', '-')}"
-        text = f"{f.metadata['help']} ({f.metadata['source']}; default: {default})".replace("%", "%%")
-        group.add_argument(flag, dest=f"set_{f.name}", type=kind, metavar="X", help=text)
+    text = "trials of each environment, with seeds N, N+1, ... (default: 1)"
+    parser.add_argument("--trials", type=int, default=1, metavar="T", help=text)
+    text = "where run folders go (default: %(default)s)"
+    parser.add_argument("--out", type=Path, default=Path("runs"), metavar="DIR", help=text)
+    _add_run_options(parser)
+    text = "settings from a TOML file; a flag wins over the file"
+    parser.add_argument("--config", type=Path, metavar="FILE", help=text)
+    agent = _agent_in(argv)
+    add_flags(parser, f"settings of {agent.name} (with --agent B: those of B)", agent.config)
+    for family, settings in family_settings().items():
+        add_flags(parser, f"settings of the environment: {family}", settings)
 
 
-def _agent_of(argv: list[str]) -> str:
-    """The agent named in the arguments, whose hyper-parameters are then known; a wrong name is told later."""
-    for word, following in zip(argv, [*argv[1:], ""], strict=False):
-        name = following if word == "--agent" else word.removeprefix("--agent=")
-        if word.startswith("--agent") and name in PRESETS:
-            return name
-    return "comper-single"
+def _agent_in(argv: list[str]) -> Any:
+    """The agent whose settings are flags; it must be known before the other flags can be read."""
+    from comper.agents.registry import find_agent
+
+    parser = _Parser(prog="comper train", add_help=False, allow_abbrev=False)
+    parser.add_argument("--agent", default=DEFAULT_AGENT)
+    return find_agent(parser.parse_known_args(argv)[0].agent)
 
 
 def _train(args: argparse.Namespace) -> int:
-    from comper.report.scoreboard import scoreboard
-    from comper.training.train import RunOptions, preset_config, resolve_games, train_population
+    from comper.settings import flag_values, read_settings
+    from comper.training.options import RunOptions, resolve_settings
+    from comper.training.train import find_environments, train_population
 
-    config = _config(preset_config(args.agent), args)
-    games = resolve_games(args.games)
+    environments = find_environments(args.environments)
+    from_file = read_settings(args.config) if args.config is not None else {}
+    # The file is checked by itself first, so that an error names the place it is in.
+    resolve_settings(args.agent, environments, from_file, where=str(args.config))
+    settings = resolve_settings(args.agent, environments, from_file | flag_values(args), where="comper train")
     options = RunOptions(args.device, args.workers, args.checkpoint_period_steps)
-    folders = train_population(games, args.agent, config, seed=args.seed, trials=args.trials, out=args.out, options=options)
-    print(scoreboard(folders))
+    folders = train_population(environments, settings, seed=args.seed, trials=args.trials, out=args.out, options=options)
+    return _print_scores(folders)
+
+
+def _print_scores(folders: Sequence[Path]) -> int:
+    from comper.report.scoreboard import scoreboard
+
+    if folders:
+        print(scoreboard(folders))
     return 0
 
 
-def _config(config: AnyConfig, args: argparse.Namespace) -> AnyConfig:
-    """The preset, changed by the TOML file and then by the flags."""
-    from comper.settings import read_settings, with_settings
-
-    if args.config is not None:
-        config = with_settings(config, read_settings(args.config), where=str(args.config))
-    flags = {k.removeprefix("set_"): v for k, v in vars(args).items() if k.startswith("set_") and v is not None}
-    return with_settings(config, flags, where="comper train")
-
-
-def _add_checkpoint_period(parser: argparse.ArgumentParser) -> None:
+def _add_run_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--device", default="auto", metavar="D", help="auto, cpu or cuda (default: auto)")
+    text = "processes for the environments; 0: none (default: by cores)"
+    parser.add_argument("--workers", type=int, metavar="N", help=text)
     text = "agent steps between checkpoints; 0: never (default: 5,000 steps or 2 minutes, under 1 %% of the time)"
     parser.add_argument("--checkpoint-period-steps", type=int, metavar="N", help=text)
 
 
-# comper resume, verify
+# comper resume, verify, evaluate
 
 
-def _add_resume(commands: Any) -> None:
-    example = "comper resume runs\n  comper resume runs/dqn/pong/seed-0 --weights-only --out new-runs"
-    parser = _add_command(commands, "resume", "continue unfinished runs to the same bits", _resume, example)
+def _add_resume(parser: argparse.ArgumentParser, argv: list[str]) -> None:
+    _example(parser, "comper resume runs", "comper resume runs/dqn/pong/seed-0 --weights-only --out new-runs")
+    parser.set_defaults(run=_resume)
     parser.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="a run folder, or a folder above runs")
-    parser.add_argument("--device", default="auto", metavar="D", help="auto, cpu or cuda: the one the run began on")
-    parser.add_argument("--workers", type=int, metavar="N", help="processes for the emulators (default: by cores)")
-    _add_checkpoint_period(parser)
+    _add_run_options(parser)
     text = "begin new runs from the saved weights: memories, optimisers and budget start anew"
     parser.add_argument("--weights-only", action="store_true", help=text)
     parser.add_argument("--out", type=Path, metavar="DIR", help="where the new runs of --weights-only go")
+    _add_trust(parser)
+
+
+def _add_trust(parser: argparse.ArgumentParser) -> None:
+    text = "a module from outside comper that the run needs and that may be imported; may be repeated"
+    parser.add_argument("--trust", action="append", default=[], metavar="MODULE", help=text)
 
 
 def _resume(args: argparse.Namespace) -> int:
@@ -185,21 +223,20 @@ def _resume(args: argparse.Namespace) -> int:
 
     if args.weights_only != (args.out is not None):
         raise UsageError("--weights-only begins new runs, and --out says where: give both or neither.")
-    options = {"device": args.device, "workers": args.workers, "checkpoint_period_steps": args.checkpoint_period_steps}
+    options: dict[str, Any] = {
+        "device": args.device,
+        "workers": args.workers,
+        "checkpoint_period_steps": args.checkpoint_period_steps,
+        "trust": args.trust,
+    }
     if args.weights_only:
-        folders = resume_weights_only(args.folders, out=args.out, **options)
-    else:
-        folders = resume(args.folders, **options)
-    if folders:
-        from comper.report.scoreboard import scoreboard
-
-        print(scoreboard(folders))
-    return 0
+        return _print_scores(resume_weights_only(args.folders, out=args.out, **options))
+    return _print_scores(resume(args.folders, **options))
 
 
-def _add_verify(commands: Any) -> None:
-    summary = "check every file of a run, and say what is damaged and what is still usable"
-    parser = _add_command(commands, "verify", summary, _verify, "comper verify runs")
+def _add_verify(parser: argparse.ArgumentParser, argv: list[str]) -> None:
+    _example(parser, "comper verify runs")
+    parser.set_defaults(run=_verify)
     parser.add_argument("folder", type=Path, metavar="DIR", help="a run folder, or a folder above runs")
 
 
@@ -215,73 +252,117 @@ def _verify(args: argparse.Namespace) -> int:
     return DamagedFileError.exit_code if any(verdict.damaged for verdict in verdicts) else 0
 
 
-# comper report, import-release, floors
+def _add_evaluate(parser: argparse.ArgumentParser, argv: list[str]) -> None:
+    _example(parser, "comper evaluate runs/dqn/pong/seed-0 --episodes 30")
+    parser.set_defaults(run=_evaluate)
+    parser.add_argument("folder", type=Path, metavar="RUN", help="a run folder with saved weights")
+    parser.add_argument("--episodes", type=int, default=10, metavar="N", help="episodes to play (default: %(default)s)")
+    text = "share of random actions (default: %(default)s)"
+    parser.add_argument("--epsilon", type=float, default=0.001, metavar="X", help=text)
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the episodes (default: %(default)s)")
+    parser.add_argument("--device", default="auto", metavar="D", help="auto, cpu or cuda (default: auto)")
+    _add_trust(parser)
 
 
-def _add_results(commands: Any) -> None:
-    from comper.report.commands import COMMANDS
+def _evaluate(args: argparse.Namespace) -> int:
+    from comper.training.evaluation import evaluate
 
-    for name, command in COMMANDS.items():
-        parser = commands.add_parser(
-            name,
-            help=command.summary,
-            description=command.description,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            allow_abbrev=False,
-        )
-        command.add_arguments(parser)
-        parser.set_defaults(run=command.run)
+    result = evaluate(
+        args.folder, episodes=args.episodes, epsilon=args.epsilon, seed=args.seed, device=args.device, trust=args.trust
+    )
+    print(result)
+    return 0
 
 
-def _add_floors(commands: Any) -> None:
-    summary = "measure what a random policy and each constant action score"
-    parser = _add_command(commands, "floors", summary, _floors, "comper floors freeway asterix")
-    parser.add_argument("games", nargs="*", default=["paper"], metavar="GAME", help="games (default: the paper's eight)")
+# comper floors
+
+
+def _add_floors(parser: argparse.ArgumentParser, argv: list[str]) -> None:
+    _example(parser, "comper floors freeway asterix --out floors.json", "comper floors gym:CartPole-v1")
+    parser.set_defaults(run=_floors)
+    text = "environments (default: the paper's eight games)"
+    parser.add_argument("environments", nargs="*", default=["paper"], metavar="ENV", help=text)
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the measurement (default: %(default)s)")
-    parser.add_argument("--workers", type=int, metavar="N", help="processes (default: one a core)")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="where the result goes (default: the package's own data)")
+    parser.add_argument("--workers", type=int, metavar="N", help="processes (default: one per core)")
+    text = "observations an action is held for: 4 for a stacked agent's decision period (default: %(default)s)"
+    parser.add_argument("--observations-per-step", type=int, default=1, metavar="N", help=text)
+    parser.add_argument("--out", type=Path, metavar="FILE", help="a JSON file to write, or to add to")
 
 
 def _floors(args: argparse.Namespace) -> int:
-    from comper.environments.measure_floors import measure_floors, with_measured
-    from comper.report.floors import FLOORS_FILE, load_floors, save_floors
-    from comper.training.train import resolve_games
+    from comper.environments.floors import Floors, load_floors, measure_floor, save_floors
+    from comper.progress import print_line
+    from comper.training.train import find_environments
 
-    if args.seed < 0 or (args.workers is not None and args.workers < 1):
-        raise UsageError("--seed must be 0 or more, and --workers 1 or more.")
-    games = resolve_games(args.games)
-    measured = measure_floors(games, seed=args.seed, workers=args.workers, say=lambda line: print(line, file=sys.stderr))
-    path = args.out or FLOORS_FILE
-    save_floors(with_measured(load_floors(), measured), path)
-    for game, floor in measured.items():
-        name = f"always {floor.best_constant}" if floor.constant >= floor.random.mean else "random policy"
-        print(f"{game:<24}random {floor.random.mean:>10,.1f}  best constant {floor.constant:>10,.1f}  floor: {name}")
-    print(f"written to {path}")
+    if args.seed < 0 or (args.workers is not None and args.workers < 0) or not 1 <= args.observations_per_step <= 64:
+        raise UsageError("--seed and --workers must be 0 or more, and --observations-per-step 1 to 64.")
+    floors = load_floors(args.out) if args.out is not None and args.out.exists() else Floors({})
+    for spec in find_environments(args.environments):
+        frames, floor = measure_floor(
+            spec,
+            observations_per_step=args.observations_per_step,
+            seed=args.seed,
+            workers=args.workers,
+            say=print_line,
+        )
+        floors = floors.with_measured(spec.name, frames, floor)
+        best = f"always {floor.best_constant}" if floor.constant >= floor.random.mean else "random policy"
+        means = f"random {floor.random.mean:>10,.1f}  best constant {floor.constant:>10,.1f}"
+        print(f"{spec.name:<24}{means}  score without learning: {best}")
+        if args.out is not None:
+            save_floors(floors, args.out)
+    if args.out is not None:
+        print(f"written to {args.out}")
     return 0
+
+
+# comper report, import-release
+
+
+def _add_report(parser: argparse.ArgumentParser, argv: list[str]) -> None:
+    from comper.report.commands import COMMANDS as REPORT_COMMANDS
+
+    _add_foreign(parser, REPORT_COMMANDS["report"])
+
+
+def _add_import(parser: argparse.ArgumentParser, argv: list[str]) -> None:
+    from comper.report.commands import COMMANDS as REPORT_COMMANDS
+
+    _add_foreign(parser, REPORT_COMMANDS["import-release"])
+
+
+def _add_foreign(parser: argparse.ArgumentParser, command: Any) -> None:
+    parser.description = command.description
+    command.add_arguments(parser)
+    parser.set_defaults(run=command.run)
 
 
 # comper describe, games, agents
 
 
-def _add_describe(commands: Any) -> None:
-    parser = _add_command(
-        commands,
-        "describe",
-        "show an agent's layers, hyper-parameters and where the paper states them",
-        _describe,
-        "comper describe comper-single --json",
-    )
+def _add_describe(parser: argparse.ArgumentParser, argv: list[str]) -> None:
+    _example(parser, "comper describe comper-single --json", "comper describe ddqn minatar:breakout")
+    parser.set_defaults(run=_describe)
     parser.add_argument("agent", metavar="A", help="an agent (see `comper agents`)")
+    text = "the environment its networks are fitted to (default: %(default)s)"
+    parser.add_argument("environment", nargs="?", default="freeway", metavar="ENV", help=text)
     parser.add_argument("--json", action="store_true", help="as JSON")
 
 
 def _describe(args: argparse.Namespace) -> int:
-    from comper.describe import as_text, describe
-    from comper.training.train import preset_config
+    from comper.training.describe import as_text, describe, settings_of
 
-    config = preset_config(args.agent)
-    print(json.dumps(describe(config), indent=2) if args.json else as_text(args.agent, config))
+    settings = settings_of(args.agent, args.environment)
+    if args.json:
+        print(json.dumps(describe(settings, args.environment), indent=2))
+    else:
+        print(as_text(settings, args.environment))
     return 0
+
+
+def _add_games(parser: argparse.ArgumentParser, argv: list[str]) -> None:
+    _example(parser, "comper games")
+    parser.set_defaults(run=_games)
 
 
 def _games(args: argparse.Namespace) -> int:
@@ -293,11 +374,31 @@ def _games(args: argparse.Namespace) -> int:
     return 0
 
 
+def _add_agents(parser: argparse.ArgumentParser, argv: list[str]) -> None:
+    _example(parser, "comper agents")
+    parser.set_defaults(run=_agents)
+
+
 def _agents(args: argparse.Namespace) -> int:
-    for preset in PRESETS.values():
-        print(f"{preset.name:<18}{preset.summary}")
+    from comper.agents.registry import AGENTS, find_agent
+
+    for name in AGENTS:
+        print(f"{name:<18}{find_agent(name).summary}")
     return 0
 
+
+COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser, list[str]], None]]] = {
+    "train": ("train an agent in one or more environments", _add_train),
+    "resume": ("continue unfinished runs to the same bits", _add_resume),
+    "evaluate": ("play episodes with the weights of a run, without learning", _add_evaluate),
+    "report": ("tables, figures and one page from run folders", _add_report),
+    "verify": ("check every file of a run, and say what is damaged and what is still usable", _add_verify),
+    "describe": ("show an agent's layers, settings and where the paper states them", _add_describe),
+    "agents": ("list the agents that can be trained", _add_agents),
+    "games": ("list the Atari games that can be played", _add_games),
+    "floors": ("measure what a random policy and each constant action score", _add_floors),
+    "import-release": ("turn the logs published with the paper into run folders", _add_import),
+}
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,4 +1,4 @@
-"""What can go wrong in a way the user can mend: one sentence each, and the exit code the command line answers with."""
+"""What can go wrong in a way the user can mend: one sentence each, and the exit code of the command line."""
 
 
 def printable(text: str) -> str:
@@ -7,7 +7,7 @@ def printable(text: str) -> str:
 
 
 class ComperError(Exception):
-    """A problem that is told in one or two sentences, never as a traceback."""
+    """A problem that is printed in one or two sentences, never as a traceback."""
 
     exit_code = 1
 
@@ -19,6 +19,10 @@ class UsageError(ComperError):
     """A wrong name, number, key or folder."""
 
     exit_code = 2
+
+
+class OutsideCodeError(UsageError):
+    """Code from outside comper that a run needs and that may not, or cannot, be imported."""
 
 
 class DamagedFileError(ComperError):

@@ -52,6 +52,14 @@ def show_progress(title: str = "", *, unit: str = "", wanted: bool = True, strea
         bar.close()
 
 
+def print_line(text: str) -> None:
+    """Print to standard error; an output that breaks does not matter."""
+    if sys.stderr is not None:
+        output = UnbreakableOutput(sys.stderr)
+        output.write(text + "\n")
+        output.flush()
+
+
 class UnbreakableOutput:
     """A text stream that swallows what it cannot write, so that a broken output never ends the work."""
 

@@ -8,11 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from comper.agents.comper import ComperAgent
-from comper.learners.acting import epsilon_greedy
+from comper.agents.comper import ComperAgent, ComperConfig
 from comper.memory.transitions import Transition
-from comper.protocol import ComperConfig
-from tests.toys import setups
+from tests.toys import agent_of, setups
 
 CONFIG = ComperConfig(
     replay_start_steps=4, train_period_steps=2, target_period_steps=8, batch_size=3, sets_per_training=5, qlstm_batch_size=2
@@ -24,11 +22,11 @@ class Traced:
 
     def __init__(self, config: ComperConfig = CONFIG):
         self.setup = setups((3,), [0])[0]
-        self.agent = ComperAgent(config, [self.setup], num_actions=2, device=torch.device("cpu"))
+        self.agent: ComperAgent = agent_of(ComperAgent, config, [self.setup])
         self.tape: list[tuple[str, Any]] = []
         self._watch(self.agent.qlstm, "fit", lambda sets, trials: sets[0] if sets else None)
-        self._watch(self.agent.q_network, "fit", lambda batch, target, trials: (batch, target))
-        self._watch(self.agent.tm[0], "refresh", lambda sets, q: sets.tolist())
+        self._watch(self.agent.q_network, "fit", lambda batch, target: (batch, target))
+        self._watch(self.agent.tm, "refresh", lambda batch, q: batch.set_ids[0].tolist())
 
     def _watch(self, owner: Any, name: str, keep: Any) -> None:
         original = getattr(owner, name)
@@ -61,8 +59,8 @@ def test_algorithm_2_by_hand() -> None:
         agent.learn(t, [0])
         sizes.append((len(tm), len(rtm)))
     # l. 11: nothing before the start (4), then every second step; l. 12: RTM empty at t = 4, and t mod 8 == 0.
-    update = ["QNetwork.fit", "TransitionMemory.refresh"]
-    assert traced.calls() == ["QLSTM.fit", *update, *update, "QLSTM.fit", *update, *update]
+    update = ["QLearner.fit", "TransitionMemories.refresh"]
+    assert traced.calls() == ["QLSTMLearner.fit", *update, *update, "QLSTMLearner.fit", *update, *update]
     # t = 4: sets 0-3 leave TM and fill RTM; 3 draws return those drawn. Up to there TM grows by one a step.
     assert sizes[:3] == [(1, 0), (2, 0), (3, 0)]
     assert sizes[3][1] == 4
@@ -80,8 +78,8 @@ def test_target_is_reward_plus_discounted_prediction_and_nothing_follows_a_game_
     traced.store(1, 2, r=1.0)
     traced.store(2, 3, r=-1.0, terminal=True)
     traced.agent.learn(2, [0])
-    batch, target = next(kept for name, kept in traced.tape if name == "QNetwork.fit")
-    prediction = traced.agent.qlstm.predict(batch, np.zeros((1, 64, 1), np.float32), [0])
+    batch, target = next(kept for name, kept in traced.tape if name == "QLearner.fit")
+    prediction = traced.agent.qlstm.predict(batch)
     expected = np.where(batch.r > 0, 1.0 + 0.5 * prediction.numpy(), -1.0)
     assert target.numpy() == pytest.approx(expected, abs=1e-6)
     assert set(batch.r.ravel().tolist()) == {1.0, -1.0}
@@ -144,18 +142,8 @@ def test_replay_draws_from_rtm_alone() -> None:
     for s in range(10, 20):
         traced.store(s, s + 1)
         traced.agent.learn(s, [0])
-    drawn = {set_id for name, sets in traced.tape if name == "TransitionMemory.refresh" for set_id in sets}
+    drawn = {set_id for name, sets in traced.tape if name == "TransitionMemories.refresh" for set_id in sets}
     assert drawn == {0, 1}
-
-
-def test_epsilon_greedy_by_algorithm_3() -> None:
-    rng = np.random.default_rng(0)
-    q = np.array([0.0, 3.0, 1.0], np.float32)
-    assert {epsilon_greedy(q, 0.0, rng) for _ in range(50)} == {1}
-    counts = np.bincount([epsilon_greedy(q, 1.0, rng) for _ in range(6_000)], minlength=3)
-    assert np.abs(counts - 2_000).max() < 200  # about five standard deviations
-    greedy_share = np.mean([epsilon_greedy(q, 0.3, rng) == 1 for _ in range(6_000)])
-    assert greedy_share == pytest.approx(0.7 + 0.1, abs=0.03)
 
 
 def test_longer_sequences_train_and_predict() -> None:

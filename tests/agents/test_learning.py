@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 import torch
 
-from comper.agents.comper import ComperAgent
-from comper.agents.dqn import DQNAgent
-from comper.agents.interface import TrialSetup
+from comper.agents.comper import ComperAgent, ComperConfig
+from comper.agents.ddqn import DDQNAgent, DDQNConfig
+from comper.agents.dqn import DQNAgent, DQNConfig
+from comper.agents.interface import Agent
 from comper.memory.transitions import Transition
-from comper.protocol import ComperConfig, DQNConfig
-from tests.toys import Corridor, Tape, loop_of, setups
+from comper.protocol import AgentConfig
+from tests.toys import Corridor, Tape, agent_of, loop_of, setups
 
-CPU = torch.device("cpu")
 # On a corridor of five cells everything is small: faster optimisers, shorter periods, quicker decay of exploration.
 QUICK: dict[str, Any] = {
     "epsilon_decay_frames": 1_500,
@@ -29,46 +29,46 @@ QUICK_COMPER = ComperConfig(**QUICK, target_period_steps=20, qlstm_step_size=0.0
 QUICK_DQN = DQNConfig(**QUICK, observation="single", target_period_steps=50, loss="squared", discount=0.9)
 
 
-def comper(config: ComperConfig, made: list[TrialSetup]) -> ComperAgent:
-    return ComperAgent(config, made, num_actions=2, device=CPU)
+QUICK_DDQN = DDQNConfig(**QUICK, observation="single", target_period_steps=50, discount=0.9)
+AGENTS: list[tuple[type[Agent], AgentConfig]] = [
+    (ComperAgent, QUICK_COMPER), (DQNAgent, QUICK_DQN), (DDQNAgent, QUICK_DDQN)
+]  # fmt: skip
+IDS = ["comper", "dqn", "ddqn"]
 
 
-def dqn(config: DQNConfig, made: list[TrialSetup]) -> DQNAgent:
-    return DQNAgent(config, made, num_actions=2, device=CPU)
-
-
-def run_corridor(agent_of: object, config: ComperConfig | DQNConfig, seeds: list[int]) -> tuple[object, list[Tape]]:
+def run_corridor(kind: type[Agent], config: AgentConfig, seeds: list[int]) -> tuple[Any, list[Tape]]:
     made = setups((5,), seeds)
-    agent = agent_of(config, made)  # type: ignore[operator]
+    agent = agent_of(kind, config, made)
     loop, tapes = loop_of(config, agent, [Corridor() for _ in seeds], made)
     loop.run()
     return agent, tapes
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("agent_of", "config"), [(comper, QUICK_COMPER), (dqn, QUICK_DQN)], ids=["comper", "dqn"])
-def test_agent_learns_the_corridor(agent_of: object, config: ComperConfig | DQNConfig) -> None:
-    _, (tape,) = run_corridor(agent_of, config, [0])
+@pytest.mark.parametrize(("kind", "config"), AGENTS, ids=IDS)
+def test_agent_learns_the_corridor(kind: type[Agent], config: AgentConfig) -> None:
+    _, (tape,) = run_corridor(kind, config, [0])
     # A random walk needs more than ten steps on average; the shortest way takes four.
     assert np.mean([episode.steps for episode in tape.episodes[-20:]]) < 5.5
     assert np.mean(tape.scores[-20:]) > 0.95
 
 
-@pytest.mark.parametrize(("agent_of", "config"), [(comper, QUICK_COMPER), (dqn, QUICK_DQN)], ids=["comper", "dqn"])
-def test_trial_in_a_population_equals_the_same_trial_alone(agent_of: object, config: ComperConfig | DQNConfig) -> None:
+@pytest.mark.parametrize(("kind", "config"), AGENTS, ids=IDS)
+def test_trial_in_a_population_equals_the_same_trial_alone(kind: type[Agent], config: AgentConfig) -> None:
     config = dataclasses.replace(config, frames=400)
-    together, tapes = run_corridor(agent_of, config, [3, 4, 5])
+    together, tapes = run_corridor(kind, config, [3, 4, 5])
     for i, seed in enumerate([3, 4, 5]):
-        alone, (tape,) = run_corridor(agent_of, config, [seed])
+        alone, (tape,) = run_corridor(kind, config, [seed])
         assert tape.episodes == tapes[i].episodes
         assert tape.lines == tapes[i].lines
-        for name, weight in together.q_network.population.groups[i].items():  # type: ignore[attr-defined]
-            assert torch.equal(weight, alone.q_network.population.groups[0][name])  # type: ignore[attr-defined]
+        others = alone.q_network.weights(0)
+        for name, weight in together.q_network.weights(i).items():
+            assert torch.equal(weight, others[name])
 
 
 def test_other_seed_other_run() -> None:
     config = ComperConfig(**QUICK | {"frames": 300})
-    first, again, other = (run_corridor(comper, config, [seed])[1][0].episodes for seed in (1, 1, 2))
+    first, again, other = (run_corridor(ComperAgent, config, [seed])[1][0].episodes for seed in (1, 1, 2))
     assert first == again
     assert first != other
 
@@ -103,7 +103,7 @@ def converged_q(alignment: str, actions: tuple[int, ...]) -> dict[tuple[int, int
         qlstm_epochs=4,
     )
     made = setups((2,), [0])
-    agent = comper(config, made)
+    agent = agent_of(ComperAgent, config, made)
     frames = made[0].frames
     states = [(frames.intern(np.array([255, 0], np.uint8)),), (frames.intern(np.array([0, 255], np.uint8)),)]
     rng = np.random.default_rng(0)

@@ -9,40 +9,37 @@ import numpy as np
 import pytest
 import torch
 
-from comper.agents.comper import ComperAgent
-from comper.agents.dqn import DQNAgent
-from comper.learners import frame_bank, optimisers
-from comper.networks import parameters
-from comper.protocol import ComperConfig, DQNConfig
-from tests.toys import Corridor, Tape, loop_of, setups
+from comper.agents.comper import ComperAgent, ComperConfig
+from comper.agents.ddqn import DDQNAgent, DDQNConfig
+from comper.agents.dqn import DQNAgent, DQNConfig
+from comper.learners.frame_bank import FrameBank
+from comper.networks import stacking
+from tests.toys import Corridor, Tape, agent_of, loop_of, setups
 
-CPU = torch.device("cpu")
 SHORT: dict[str, Any] = {"replay_start_steps": 16, "frames": 150, "epsilon_decay_frames": 400, "step_size": 0.001}
 COMPER = ComperConfig(**SHORT, target_period_steps=12, qlstm_step_size=0.001)
 DQN = DQNConfig(**SHORT, target_period_steps=20, observation="single")
+DDQN = DDQNConfig(**SHORT, target_period_steps=20, observation="single")
+KINDS: dict[type, Any] = {ComperConfig: ComperAgent, DQNConfig: DQNAgent, DDQNConfig: DDQNAgent}
+CONFIGS = {"comper": COMPER, "dqn": DQN, "ddqn": DDQN, "max": dataclasses.replace(COMPER, alignment="max")}
 
 
 @pytest.fixture
 def stacked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make this machine's CPU compute as a GPU would."""
-    for module in (parameters, frame_bank, optimisers):
-        monkeypatch.setattr(module, "computes_together", lambda device: True)
+    monkeypatch.setattr(stacking, "computes_together", lambda device: True)
 
 
-def run(config: ComperConfig | DQNConfig, seeds: list[int]) -> tuple[Any, list[Tape]]:
+def run(config: Any, seeds: list[int]) -> tuple[Any, list[Tape]]:
     made = setups((5,), seeds)
-    agent: Any
-    if isinstance(config, ComperConfig):
-        agent = ComperAgent(config, made, num_actions=2, device=CPU)
-    else:
-        agent = DQNAgent(config, made, num_actions=2, device=CPU)
+    agent = agent_of(KINDS[type(config)], config, made)
     # Episodes of different lengths: the trials finish at different times, and the others go on beside them.
     loop, tapes = loop_of(config, agent, [Corridor(cap=cap) for cap in (20, 7, 45)[: len(seeds)]], made)
     loop.run()
     return agent, tapes
 
 
-@pytest.mark.parametrize("config", [COMPER, DQN, dataclasses.replace(COMPER, alignment="max")], ids=["comper", "dqn", "max"])
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 @pytest.mark.usefixtures("stacked")
 def test_stacked_trials_give_what_they_give_alone(config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     together, tapes = run(config, [3, 4, 5])
@@ -50,27 +47,28 @@ def test_stacked_trials_give_what_they_give_alone(config: Any, monkeypatch: pyte
     monkeypatch.undo()  # from here on the CPU computes as a CPU again
     for trial, seed in enumerate([3, 4, 5]):
         made = setups((5,), [seed])
-        alone: Any = (ComperAgent if isinstance(config, ComperConfig) else DQNAgent)(config, made, num_actions=2, device=CPU)
+        alone = agent_of(KINDS[type(config)], config, made)
         loop, (tape,) = loop_of(config, alone, [Corridor(cap=(20, 7, 45)[trial])], made)
         loop.run()
         assert tape.episodes == tapes[trial].episodes
-        for name, weight in alone.q_network.population.state_dict(0).items():
-            found = together.q_network.population.state_dict(trial)[name]
-            torch.testing.assert_close(found, weight, rtol=1e-3, atol=1e-4)
+        found = together.q_network.weights(trial)
+        for name, weight in alone.q_network.weights(0).items():
+            torch.testing.assert_close(found[name], weight, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.usefixtures("stacked")
 def test_a_stacked_trial_is_saved_and_read_back_by_itself() -> None:
     first, _ = run(COMPER, [3, 4])
-    other, _ = run(COMPER, [8, 9])
     state = first.state_dict(1)
+    made = setups((5,), [8, 9])
+    other = agent_of(ComperAgent, COMPER, made)
     before = other.state_dict(0)
-    other._setups[1].frames.load_state_dict(first._setups[1].frames.state_dict())
+    made[1].frames.load_state_dict(first.tm[1].frames.state_dict())
     other.load_state_dict(1, state)
     read_back, untouched = other.state_dict(1), other.state_dict(0)
     for network in ("q_network", "qlstm"):
         for part in ("weights", "optimiser"):
-            flat = [s[network]["learner"][part] for s in (state, read_back, before, untouched)]
+            flat = [s[network][part] for s in (state, read_back, before, untouched)]
             for a, b, c, d in zip(*(list(_tensors(x)) for x in flat), strict=True):
                 assert torch.equal(a, b)
                 assert torch.equal(c, d)
@@ -86,7 +84,7 @@ def _tensors(nested: dict[str, Any]) -> list[torch.Tensor]:
 @pytest.mark.usefixtures("stacked")
 def test_a_copy_of_the_frames_follows_growth_release_and_reuse() -> None:
     (setup,) = setups((3,), [0])
-    bank = frame_bank.FrameBank([setup.frames], CPU)
+    bank = FrameBank([setup.frames], torch.device("cpu"))
     rng = np.random.default_rng(0)
     held: list[int] = []
     for step in range(3_000):
@@ -96,4 +94,4 @@ def test_a_copy_of_the_frames_follows_growth_release_and_reuse() -> None:
             setup.frames.release([held.pop(int(rng.integers(len(held))))])
         if step % 7 == 0 and held:
             ids = rng.choice(held, size=(1, 4))
-            assert (bank.gather(ids, [0]).numpy() == setup.frames.frames[ids]).all()
+            assert (bank.gather(ids, [0]).numpy() == setup.frames.gather(ids)).all()

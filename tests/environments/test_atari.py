@@ -10,13 +10,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from comper.environments.atari import NOOP, AtariEnvironment
+from comper.environments.atari import INEXACT_GAMES, NOOP, AtariEnvironment, AtariFactory, AtariSettings
+from comper.environments.floors import load_floors
 from comper.errors import DamagedFileError, UsageError
 from comper.protocol import PAPER_GAMES, ProtocolConfig
 
 
-def make(game: str = "asterix", *, seed: int = 0, **settings: Any) -> AtariEnvironment:
-    return AtariEnvironment(game, rng=np.random.default_rng(seed), **settings)
+def make(game: str = "asterix", *, seed: int = 0, observations_per_step: int = 1, **settings: Any) -> AtariEnvironment:
+    rng = np.random.default_rng(seed)
+    return AtariEnvironment(game, AtariSettings(**settings), rng=rng, observations_per_step=observations_per_step)
 
 
 class Tape:
@@ -58,13 +60,48 @@ def random_actions(count: int, seed: int = 7) -> list[int]:
 
 
 def test_defaults_are_those_of_the_protocol() -> None:
-    env, paper = make("freeway"), ProtocolConfig()
+    env, paper = AtariEnvironment("freeway", rng=np.random.default_rng(0)), ProtocolConfig()
     assert env._frame_skip == paper.frame_skip
     assert env._sticky_probability == paper.sticky_probability
     assert env._episode_cap_frames == paper.episode_cap_frames
-    assert env.frame_shape == (paper.screen_size, paper.screen_size)
     assert env.observations_per_step == paper.observations_per_step
-    assert env.num_actions == 18
+
+
+def test_environment_describes_itself() -> None:
+    info = make("freeway").info
+    assert (info.name, info.observation_shape, info.observation_dtype) == ("freeway", (84, 84), np.dtype(np.uint8))
+    assert (info.observation_kind, info.episode_cap_frames, info.num_scored_episodes) == ("pixels", 18_000, 3)
+    assert (info.num_actions, info.action_names[2], info.resume) == (18, "UP", "")
+    assert set(info.identity) == {"rom_md5", "ale_py", "opencv"}
+    assert make("asterix").info.num_scored_episodes == 10
+
+
+def test_floor_is_known_where_the_game_is_played_as_it_was_measured() -> None:
+    floor = make("freeway").info.floor
+    assert floor == load_floors().value("freeway", 5)
+    assert make("freeway", pooling="max", screen_size=36).info.floor == floor
+    assert make("freeway", sticky_probability=0.0).info.floor is None
+    assert make("freeway", frame_skip=3).info.floor is None
+
+
+def test_games_that_ale_does_not_restore_say_so() -> None:
+    assert "does not restore qbert exactly" in make("qbert").info.resume
+    assert len(INEXACT_GAMES) == 3
+
+
+def test_factory_makes_the_same_environment_from_settings_and_from_an_agents_configuration() -> None:
+    from_settings = AtariFactory("asterix", 3, AtariSettings(), observations_per_step=4)()
+    from_config = AtariFactory("asterix", 3, ProtocolConfig(observation="stacked"))()
+    for env in (from_settings, from_config):
+        env.reset()
+    assert play(from_settings, random_actions(10)) == play(from_config, random_actions(10))
+
+
+def test_rendered_screen_is_what_ale_shows_in_colour() -> None:
+    env = make("seaquest")
+    env.reset()
+    env.step(1)
+    np.testing.assert_array_equal(env.render(), env._ale.getScreenRGB())
 
 
 # Sticky actions
@@ -354,8 +391,11 @@ def test_state_that_does_not_fit_is_refused_in_one_sentence(key: str, value: obj
         ({"frame_skip": 0}, "frame_skip = 0: must be 1 or more"),
         ({"observations_per_step": 0}, "observations_per_step = 0: must be 1 or more"),
         ({"episode_cap_frames": 0}, "episode_cap_frames = 0: must be 1 or more"),
-        ({"screen_size": -1}, "screen_size = -1: must be 1 or more"),
-        ({"sticky_probability": 1.0}, "sticky_probability = 1.0: must be 0 or more and less than 1"),
+        ({"screen_size": -1}, "screen_size = -1: must be 0 or more"),
+        ({"screen_size": 7}, "screen_size = 7: must be 8 or more"),
+        ({"frame_skip": 10**13}, "frame_skip = 'a huge number': must be at most 1,000,000,000,000"),
+        ({"sticky_probability": 1.0}, "sticky_probability = 1.0: must be less than 1"),
+        ({"sticky_probability": -0.1}, "sticky_probability = -0.1: must be 0 or more, and finite"),
         ({"pooling": "mean"}, "pooling = 'mean': must be one of average, max, none"),
     ],
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from comper.environments.atari import AtariEnvironment, ScreenPooling
+from comper.environments.atari import AtariEnvironment, AtariSettings, ScreenPooling
 from comper.environments.games import import_ale, rom_path
 from comper.environments.palette import averaged_index, palette, pooling_table, screen_luminance
 from comper.protocol import PAPER_GAMES
@@ -23,7 +23,7 @@ def test_colour_averaging_equals_the_flag_of_ale_in_every_pixel(game: str) -> No
     ale.setBool("color_averaging", True)
     ale.loadROM(rom_path(game))
     ale.reset_game()
-    env = AtariEnvironment(game, rng=np.random.default_rng(0), sticky_probability=0.0)
+    env = AtariEnvironment(game, AtariSettings(sticky_probability=0.0), rng=np.random.default_rng(0))
     env.reset()
     for action in np.random.default_rng(1).integers(18, size=100).tolist():
         step = env.step(action)

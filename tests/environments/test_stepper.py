@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from comper.environments.atari import AtariFactory
-from comper.environments.interface import Step
+from comper.environments.atari import AtariFactory, AtariSettings
+from comper.environments.interface import EnvironmentInfo, Step
 from comper.environments.stepper import ProcessStepper, SerialStepper, Stepper
 from comper.errors import ComperError, UsageError
-from comper.protocol import ProtocolConfig
 
 GAMES = ("freeway", "asterix", "klax")
 
@@ -29,16 +28,20 @@ class Counter:
     """An environment whose frame is the number of its steps, and which fails at action 9."""
 
     def __init__(self, trial: int, width: int) -> None:
-        self.num_actions = 10
-        self.frame_shape: tuple[int, ...] = (width,)
-        self.frame_dtype: np.dtype[Any] = np.dtype(np.float32)
+        self.info = EnvironmentInfo(
+            name="counter",
+            observation_shape=(width,),
+            observation_dtype=np.dtype(np.float32),
+            observation_kind="vector",
+            action_names=tuple("0123456789"),
+        )
         self.observations_per_step = 2
         self._trial = trial
         self._count = 0
 
     def reset(self) -> NDArray[np.float32]:
         self._count = 0
-        return np.full(self.frame_shape, self._trial, np.float32)
+        return np.full(self.info.observation_shape, self._trial, np.float32)
 
     def step(self, action: int) -> Step:
         if action == 9:
@@ -46,7 +49,7 @@ class Counter:
         if action == 8:
             os.kill(os.getpid(), signal.SIGKILL)
         self._count += 1
-        frames = np.full((2, *self.frame_shape), self._trial + self._count / 100, np.float32)
+        frames = np.full((2, *self.info.observation_shape), self._trial + self._count / 100, np.float32)
         return Step(frames, reward=action / 10, terminated=self._count == 3, truncated=False, num_frames=2)
 
     def state_dict(self) -> dict[str, Any]:
@@ -76,8 +79,8 @@ def counters(request: pytest.FixtureRequest) -> Iterator[Stepper]:
 
 
 def atari_factories() -> list[AtariFactory]:
-    config = ProtocolConfig(observation="stacked", episode_cap_frames=150)
-    return [AtariFactory(game, (11, trial), config) for trial, game in enumerate(GAMES)]
+    settings = AtariSettings(episode_cap_frames=150)
+    return [AtariFactory(game, (11, trial), settings, observations_per_step=4) for trial, game in enumerate(GAMES)]
 
 
 def play(stepper: Stepper, num_steps: int) -> list[tuple[int, bytes, float, bool, bool, int]]:
@@ -99,7 +102,7 @@ def test_workers_and_one_process_play_the_same_games_and_exchange_their_states()
         for trial in range(len(GAMES)):
             np.testing.assert_array_equal(serial.reset(trial), processes.reset(trial))
         assert play(serial, 20) == play(processes, 20)
-        continued = SerialStepper([AtariFactory(factory.game, 0, factory.config)() for factory in atari_factories()])
+        continued = SerialStepper([replace(factory, seed=0)() for factory in atari_factories()])
         for trial in range(len(GAMES)):
             continued.load_state_dict(trial, processes.state_dict(trial))
         expected = play(serial, 20)
@@ -185,7 +188,7 @@ def test_failure_to_make_an_environment_keeps_its_own_words() -> None:
 
 
 def test_environments_of_different_shapes_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"Trial 1 has .* a stepper needs them alike"):
+    with pytest.raises(ValueError, match=r"Trial 1 \(counter\) has .* must be alike"):
         SerialStepper([Counter(0, width=3), Counter(1, width=4)])
 
 
@@ -224,6 +227,16 @@ if __name__ == "__main__":
     print(*[worker.process.pid for worker in stepper._workers], flush=True)
     time.sleep(60)
 """
+
+
+def test_workers_import_no_file_of_the_working_folder(tmp_path: Path) -> None:
+    script, folder = tmp_path / "parent.py", tmp_path / "downloaded"
+    script.write_text(PARENT.replace("time.sleep(60)", "stepper.close()"))
+    folder.mkdir()
+    for module in ("struct", "selectors", "cv2"):
+        (folder / f"{module}.py").write_text(f"open('{module}-ran', 'w')\nraise ImportError\n")
+    subprocess.run([sys.executable, str(script)], cwd=folder, check=True, capture_output=True)
+    assert sorted(path.name for path in folder.iterdir()) == ["cv2.py", "selectors.py", "struct.py"]
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs kill -9")

@@ -1,4 +1,4 @@
-"""CompressedFrameStore: the same answers as FrameStore in fewer bytes."""
+"""Compressed frames: a store with them gives the same answers in fewer bytes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pytest
 from hypothesis import settings
 
-from comper.memory.compressed import FIRST_DICTIONARY_FRAMES, CompressedFrameStore, make_frame_store
+from comper.memory.compressed import FIRST_DICTIONARY_FRAMES, CompressedPixels, make_frame_store
 from comper.memory.frames import FrameStore
 from tests.memory.test_frames import StoreMachine
 
@@ -21,8 +21,8 @@ def scenes(num_frames: int, *, seed: int = 0) -> npt.NDArray[np.uint8]:
     return frames
 
 
-def filled(num_frames: int) -> tuple[CompressedFrameStore, npt.NDArray[np.uint8], list[int]]:
-    store, frames = CompressedFrameStore((84, 84), initial_capacity=4), scenes(num_frames)
+def filled(num_frames: int) -> tuple[FrameStore, npt.NDArray[np.uint8], list[int]]:
+    store, frames = make_frame_store("zlib", (84, 84), initial_capacity=4), scenes(num_frames)
     return store, frames, [store.intern(frame) for frame in frames]
 
 
@@ -39,7 +39,7 @@ def test_a_dictionary_makes_frames_of_one_scene_small() -> None:
     assert store.nbytes - after < frames[0].nbytes / 20  # the picture itself is noise: without a dictionary nothing is saved
 
 
-def test_gathers_have_the_shape_of_the_ids_and_go_where_they_are_told() -> None:
+def test_gathers_have_the_shape_of_the_ids_and_are_written_where_asked() -> None:
     plain, (store, frames, ids) = FrameStore((84, 84)), filled(100)
     assert [plain.intern(frame) for frame in frames] == ids
     wanted = np.array([[3, 99, 3], [0, 70, 64]])
@@ -48,7 +48,7 @@ def test_gathers_have_the_shape_of_the_ids_and_go_where_they_are_told() -> None:
         assert one.gather(wanted, out) is out
         np.testing.assert_array_equal(out, frames[wanted])
         np.testing.assert_array_equal(one.gather(wanted), out)
-        array, rows = one.located(wanted[0])
+        array, rows = one.array_and_rows(wanted[0])
         np.testing.assert_array_equal(array[rows], frames[wanted[0]])
     assert store.gather([]).shape == (0, 84, 84)
     store.gather([1])[:] = 0  # a copy: the store does not change
@@ -58,7 +58,7 @@ def test_gathers_have_the_shape_of_the_ids_and_go_where_they_are_told() -> None:
 def test_a_state_can_change_between_stores() -> None:
     store, frames, ids = filled(200)
     store.release([ids[5]])
-    plain, copy = FrameStore((84, 84)), CompressedFrameStore((84, 84))
+    plain, copy = FrameStore((84, 84)), make_frame_store("zlib", (84, 84))
     plain.load_state_dict(store.state_dict())
     copy.load_state_dict(plain.state_dict())
     np.testing.assert_array_equal(copy.gather([0, 199]), frames[[0, 199]])
@@ -74,21 +74,15 @@ def test_forgotten_frames_take_no_bytes() -> None:
     assert store.nbytes == 0
 
 
-def test_there_is_no_array_of_all_frames() -> None:
-    with pytest.raises(TypeError, match="gather them"):
-        _ = make_frame_store("zlib", (2,)).frames
-
-
-class CollidingCompressedStore(CompressedFrameStore):
-    """A store in which nearly all contents have the same hash."""
-
-    _hash = staticmethod(lambda content: content[0] % 2)
+def test_an_unknown_compression_is_an_error() -> None:
+    with pytest.raises(ValueError, match="compression = 'lzma': must be one of none, zlib"):
+        make_frame_store("lzma", (2,))
 
 
 class CompressedStoreMachine(StoreMachine):
     """The random calls of the plain store's test."""
 
-    store_class = CollidingCompressedStore
+    storage = CompressedPixels
 
 
 TestCompressedStoreMachine = CompressedStoreMachine.TestCase

@@ -1,4 +1,4 @@
-"""FrameStore: interning, reference counts, slots, state."""
+"""FrameStore: interning, reference counts, slots, state. ObservationHistory: states, and the frames they hold."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from comper.memory.frames import FrameStore
+from comper.memory.frames import FrameStore, ObservationHistory, PlainPixels, StorageFactory
 
 
 def frame(value: int) -> npt.NDArray[np.uint8]:
@@ -33,17 +33,17 @@ def test_equal_frames_get_one_id_and_are_stored_once() -> None:
     assert len(store) == 2
     assert store.nbytes == 12
     assert (store.references(0), store.references(1)) == (3, 2)
-    np.testing.assert_array_equal(store.frames[ids], np.stack([frame(v) for v in (7, 8, 7, 7, 8)]))
+    np.testing.assert_array_equal(store.gather(ids), np.stack([frame(v) for v in (7, 8, 7, 7, 8)]))
 
 
 def test_the_store_keeps_a_copy_of_the_frame() -> None:
     store, pixels = FrameStore((3, 2)), frame(1)
     i = store.intern(pixels)
     pixels[:] = 9
-    np.testing.assert_array_equal(store.frames[i], frame(1))
+    np.testing.assert_array_equal(store.gather([i])[0], frame(1))
 
 
-def test_equal_hashes_of_different_frames_are_told_apart() -> None:
+def test_different_frames_with_equal_hashes_get_different_ids() -> None:
     store = CollidingStore((3, 2))
     assert [store.intern(frame(v)) for v in (0, 2, 4, 2, 1)] == [0, 1, 2, 1, 3]
     store.release([0])
@@ -177,11 +177,14 @@ def test_a_store_read_back_goes_on_with_the_same_ids(moves: list[tuple[bool, int
 class StoreMachine(RuleBasedStateMachine):
     """The store against a list of the references that are owned."""
 
-    store_class: type[FrameStore] = CollidingStore
+    storage: StorageFactory = PlainPixels
+
+    def make_store(self, initial_capacity: int) -> FrameStore:
+        return CollidingStore((2,), initial_capacity=initial_capacity, storage=type(self).storage)
 
     def __init__(self) -> None:
         super().__init__()
-        self.store = self.store_class((2,), initial_capacity=1)
+        self.store = self.make_store(1)
         self.owned: list[tuple[int, bytes]] = []
 
     @rule(pixels=st.binary(min_size=2, max_size=2).map(lambda b: bytes(x % 5 for x in b)))
@@ -201,7 +204,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule()
     def read_back(self) -> None:
-        state, self.store = self.store.state_dict(), self.store_class((2,), initial_capacity=3)
+        state, self.store = self.store.state_dict(), self.make_store(3)
         self.store.load_state_dict(state)
 
     @invariant()
@@ -215,3 +218,53 @@ class StoreMachine(RuleBasedStateMachine):
 
 TestStoreMachine = StoreMachine.TestCase
 TestStoreMachine.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+
+
+# States from frames.
+
+
+def grey(store: FrameStore, ids: tuple[int, ...]) -> list[int]:
+    return [int(pixels.flat[0]) for pixels in store.gather(ids)]
+
+
+def test_single_frame_states_follow_each_other() -> None:
+    store = FrameStore((3, 2))
+    history = ObservationHistory(store, 1)
+    history.reset(frame(1))
+    s, s_next = history.advance([frame(2)])
+    assert (grey(store, s), grey(store, s_next)) == ([1], [2])
+    s, s_next = history.advance([frame(3)])
+    assert (grey(store, s), grey(store, s_next)) == ([2], [3])
+
+
+def test_rolling_states_share_three_of_four_frames() -> None:
+    store = FrameStore((3, 2))
+    history = ObservationHistory(store, 4)
+    history.reset(frame(1))
+    states = [grey(store, history.state)] + [grey(store, history.advance([frame(v)])[1]) for v in (2, 3, 4, 5)]
+    assert states == [[1, 1, 1, 1], [1, 1, 1, 2], [1, 1, 2, 3], [1, 2, 3, 4], [2, 3, 4, 5]]
+
+
+def test_stacked_states_share_nothing() -> None:
+    store = FrameStore((3, 2))
+    history = ObservationHistory(store, 4)
+    history.reset(frame(1))
+    s, s_next = history.advance([frame(v) for v in (2, 3, 4, 5)])
+    assert (grey(store, s), grey(store, s_next)) == ([1, 1, 1, 1], [2, 3, 4, 5])
+    s, s_next = history.advance([frame(v) for v in (6, 6, 6, 7)])
+    assert (grey(store, s), grey(store, s_next)) == ([2, 3, 4, 5], [6, 6, 6, 7])
+
+
+@pytest.mark.parametrize(("length", "per_step"), [(1, 1), (4, 1), (4, 4)])
+def test_only_the_two_latest_states_are_held(length: int, per_step: int) -> None:
+    store = FrameStore((3, 2))
+    history = ObservationHistory(store, length)
+    rng = np.random.default_rng(0)
+    for i in range(60):
+        if i % 20 == 0:
+            history.reset(frame(int(rng.integers(5))))
+            assert len(store) == 1
+        s, s_next = history.advance([frame(int(rng.integers(5))) for _ in range(per_step)])
+        assert len(store) == len({*s, *s_next})
+        counts = np.bincount([*s, *s_next], minlength=8)
+        assert [store.references(i) for i in range(8)] == counts[:8].tolist()

@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from comper.errors import UsageError
 from comper.memory.frames import FrameStore
 from comper.memory.indexes import NO_MATCH, ExactIndex, FaissIndex, L2Index, SimilarityIndex, TransitionKey, make_index
-from comper.memory.indexes.base import packed
+from comper.memory.indexes.exact import packed
 from comper.memory.indexes.postings import MAX_PIXELS, Postings
 
 pytest.importorskip("faiss").omp_set_num_threads(1)  # on a busy machine its threads wait for each other for long
@@ -38,7 +38,7 @@ class BruteForceIndex:
         self._vectors: dict[int, tuple[list[Any], int, float]] = {}
 
     def _vector(self, key: TransitionKey) -> tuple[list[Any], int, float]:
-        return [x for i in key.s + key.s_next for x in self._frames.frames[i].ravel().tolist()], key.a, key.r
+        return [x for i in key.s + key.s_next for x in self._frames.gather([i]).ravel().tolist()], key.a, key.r
 
     def sq_distance(self, key: TransitionKey, set_id: int) -> float:
         """D², times 255² for 8-bit frames."""
@@ -300,7 +300,7 @@ def compare_with_vectors(
     for t in range(150):
         s, s_next = (tuple(ids[rng.integers(0, len(ids), num_frames)].tolist()) for _ in range(2))
         k = TransitionKey(s, int(rng.integers(2)), float(rng.integers(2)), s_next)
-        vector = np.concatenate([[255 * k.a, 255 * int(k.r)], store.frames[[*s, *s_next]].ravel()]).astype(np.int32)
+        vector = np.concatenate([[255 * k.a, 255 * int(k.r)], store.gather([*s, *s_next]).ravel()]).astype(np.int32)
         sq = np.square(vectors - vector).sum(axis=1, dtype=np.int64)
         nearest = int(sq.argmin()) if math.sqrt(sq.min()) / 255 <= threshold else NO_MATCH
         assert index.get_index(k) == nearest, t

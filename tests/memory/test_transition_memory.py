@@ -1,4 +1,4 @@
-"""TM and TMI: Algorithm 1 by hand, eviction, links, invariants."""
+"""TM, TMI and RTM: Algorithm 1 by hand, eviction, links, sampling, invariants; and those of several trials as one."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ import pytest
 
 from comper.memory.frames import FrameStore
 from comper.memory.indexes import make_index
-from comper.memory.reduced import ReducedTransitionMemory
-from comper.memory.transition_memory import TransitionMemory
+from comper.memory.transition_memory import (
+    ReducedTransitionMemories,
+    ReducedTransitionMemory,
+    TransitionMemories,
+    TransitionMemory,
+)
 from comper.memory.transitions import Transition
 
 
@@ -25,9 +29,14 @@ class Memory:
         self.tm = TransitionMemory(self.frames, index, capacity=capacity, sequence_length=sequence_length)
         self.rtm = ReducedTransitionMemory(self.tm)
 
-    def store(self, s: int, a: int, r: float, s_next: int, q: float, *, terminal: bool = False) -> int:
+    def store(
+        self, s: int, a: int, r: float, s_next: int, q: float, *, terminal: bool = False, is_last: bool | None = None
+    ) -> int:
+        """Store a transition; with `is_last` as part of an episode, otherwise by itself."""
         ids = [self.frames.intern(frame(value)) for value in (s, s_next)]
-        set_id = self.tm.store_transition(Transition((ids[0],), a, r, (ids[1],), terminal), q)
+        transition = Transition((ids[0],), a, r, (ids[1],), terminal)
+        tm = self.tm
+        set_id = tm.store_transition(transition, q) if is_last is None else tm.store(transition, q, is_last=is_last)
         self.frames.release(ids)
         self.check()
         return set_id
@@ -126,7 +135,55 @@ def test_oldest_set_is_forgotten_everywhere_when_the_memory_is_full() -> None:
     assert len(memory.rtm) == 0
 
 
-def test_nothing_similar_gives_one_set_a_transition_and_everything_similar_gives_one_set() -> None:
+def test_a_reused_row_has_no_successor_although_the_forgotten_set_had_one() -> None:
+    memory = Memory(capacity=2)
+    first, second = (memory.store(s, 0, 0.0, s, q=1.0) for s in (0, 1))
+    memory.tm.link(first, second)
+    memory.tm.link(second, second)
+    reusing = memory.store(2, 0, 0.0, 2, q=1.0)  # takes the row of the first, whose successor is still remembered
+    assert reusing % 2 == first % 2
+    assert memory.tm.successor_q(np.array([reusing, second]))[1].tolist() == [False, True]
+
+
+def test_a_reused_row_has_only_its_own_q_values_and_occurrences() -> None:
+    memory = Memory(capacity=1, sequence_length=2)
+    for q in (1.0, 2.0, 3.0):
+        memory.store(0, 0, 0.0, 0, q=q, terminal=True)
+    reusing = np.array([memory.store(1, 0, 0.0, 1, q=9.0)])
+    assert memory.tm.q_history(reusing).tolist() == [[9.0, 9.0]]
+    assert not memory.tm.next_q_in_set(reusing)[1][0]
+    assert memory.tm.set_sizes.tolist() == [1]
+    assert memory.tm.gather(reusing).continues.tolist() == [1.0]
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_sets_follow_each_other_within_an_episode_and_not_beyond_its_end(terminal: bool) -> None:
+    memory = Memory()
+    for t, is_last in enumerate([False, False, True, False, False]):
+        memory.store(t, 0, 0.0, t + 1, q=float(t), terminal=terminal and is_last, is_last=is_last)
+    q, is_known = memory.tm.successor_q(np.arange(5))
+    assert is_known.tolist() == [True, True, False, True, False]
+    assert q[is_known].tolist() == [1.0, 2.0, 4.0]
+
+
+def test_a_memory_read_back_in_the_middle_of_an_episode_links_across() -> None:
+    original, copy = Memory(), Memory()
+    original.store(0, 0, 0.0, 1, q=0.0, is_last=False)
+    copy.frames.load_state_dict(original.frames.state_dict())
+    copy.tm.load_state_dict(original.tm.state_dict())
+    copy.store(1, 0, 0.0, 2, q=7.0, is_last=True)
+    q, is_known = copy.tm.successor_q(np.array([0]))
+    assert (q.tolist(), is_known.tolist()) == ([7.0], [True])
+
+
+def test_a_set_that_is_forgotten_before_its_successor_comes_is_not_linked() -> None:
+    memory = Memory(capacity=1)
+    for t in range(4):
+        set_id = memory.store(t, 0, 0.0, t + 1, q=0.0, is_last=False)
+        assert not memory.tm.successor_q(np.array([set_id]))[1][0]
+
+
+def test_nothing_similar_gives_one_set_per_transition_and_everything_similar_gives_one_set() -> None:
     memory = Memory()
     for s in range(20):
         memory.store(s, 0, 0.0, s, q=0.0)
@@ -184,3 +241,139 @@ def test_a_memory_read_back_continues_as_if_it_had_never_stopped() -> None:
 def test_a_memory_without_room_is_refused() -> None:
     with pytest.raises(ValueError, match="at least one transition"):
         Memory(capacity=0)
+
+
+# RTM.
+
+
+def empty_rtm(capacity: int = 50) -> ReducedTransitionMemory:
+    return Memory(capacity).rtm
+
+
+def test_a_set_is_absorbed_once() -> None:
+    rtm = empty_rtm()
+    rtm.absorb(np.array([4, 7, 4]))
+    rtm.absorb(np.array([7, 1]))
+    assert len(rtm) == 3
+    assert sorted(rtm.state_dict()["members"].tolist()) == [1, 4, 7]
+
+
+def test_empty_rtm_refuses_to_sample() -> None:
+    with pytest.raises(ValueError, match="RTM is empty"):
+        empty_rtm().sample(4, np.random.default_rng(0))
+
+
+def test_sampling_is_uniform_also_after_sets_were_discarded() -> None:
+    rtm = empty_rtm()
+    rtm.absorb(np.arange(15))
+    for set_id in range(5):
+        rtm.discard(set_id)
+    counts = np.bincount(rtm.sample(100_000, np.random.default_rng(0)), minlength=15)
+    # 10,000 expected of each, standard deviation 95: five of them are 475.
+    assert np.abs(counts[5:] - 10_000).max() < 475
+    assert not counts[:5].any()
+
+
+def test_discard_keeps_every_other_member() -> None:
+    rtm = empty_rtm()
+    rtm.absorb(np.arange(6))
+    for set_id in (5, 0, 3, 3):
+        rtm.discard(set_id)
+        is_valid, message = rtm.check_valid()
+        assert is_valid, message
+    assert sorted(rtm.state_dict()["members"].tolist()) == [1, 2, 4]
+
+
+# Several trials.
+
+GAMMA = 0.99
+
+
+class Population:
+    """TMs and RTMs of several trials beside the same memories one by one."""
+
+    def __init__(self, num_trials: int, capacity: int = 50, sequence_length: int = 2):
+        self.single = [Memory(capacity, sequence_length) for _ in range(num_trials)]
+        self.members = [Memory(capacity, sequence_length) for _ in range(num_trials)]
+        self.tm = TransitionMemories([member.tm for member in self.members])
+        self.rngs = [np.random.default_rng(100 + trial) for trial in range(num_trials)]
+        self.rtm = ReducedTransitionMemories(self.tm, self.rngs, GAMMA)
+        self.previous = [-1] * num_trials
+
+    def store(self, trial: int, rng: np.random.Generator) -> None:
+        s, a, s_next = rng.integers(4, size=3).tolist()
+        q, is_last, terminal = float(rng.normal()), bool(rng.random() < 0.1), bool(rng.random() < 0.05)
+        ids = [self.members[trial].frames.intern(frame(value)) for value in (s, s_next)]
+        set_id = self.tm.store(trial, Transition((ids[0],), a, 0.5, (ids[1],), terminal), q, is_last=is_last)
+        self.members[trial].frames.release(ids)
+        # The same by hand: Algorithm 1, then the link from the transition before.
+        assert self.single[trial].store(s, a, 0.5, s_next, q, terminal=terminal) == set_id
+        if self.previous[trial] >= 0:
+            self.single[trial].tm.link(self.previous[trial], set_id)
+        self.previous[trial] = -1 if is_last else set_id
+
+    def check(self) -> None:
+        for trial, (single, member) in enumerate(zip(self.single, self.members, strict=True)):
+            ours, expected = self.tm.state_dict(trial), single.tm.state_dict()
+            assert ours.pop("previous") == self.previous[trial]
+            del expected["previous"]
+            np.testing.assert_equal(ours, expected)
+            np.testing.assert_equal(self.rtm.state_dict(trial), single.rtm.state_dict())
+            assert self.rtm[trial].check_valid()[0]
+            assert member.tm.check_valid()[0]
+
+
+def test_the_memories_of_several_trials_do_what_those_of_each_do() -> None:
+    population = Population(3)
+    rng = np.random.default_rng(0)
+    by_hand = [np.random.default_rng(100 + trial) for trial in range(3)]
+    for t in range(300):
+        for trial in range(3):
+            population.store(trial, rng)
+        if t % 20 == 10:
+            sets = population.tm.take(6, [2, 0])
+            population.rtm.absorb(sets)
+            assert sets.trials == (2, 0)
+            for trial, set_ids in sets:
+                single = population.single[trial]
+                assert single.tm.take(6).tolist() == set_ids.tolist()
+                single.rtm.absorb(set_ids)
+                transitions = population.tm.gather(trial, set_ids)
+                np.testing.assert_equal(vars(transitions), vars(single.tm.gather(set_ids)))
+        trials = [trial for trial in (0, 2) if not population.rtm.is_empty(trial)]  # sets may have been forgotten
+        if trials and t % 3 == 0:
+            batch = population.rtm.sample(8, trials)
+            q = rng.normal(size=(len(trials), 8)).astype(np.float32)
+            for row, trial in enumerate(trials):
+                single = population.single[trial]
+                drawn = single.rtm.sample(8, by_hand[trial])
+                expected = single.tm.gather(drawn)
+                np.testing.assert_array_equal(batch.set_ids[row], drawn)
+                for name in ("s", "a", "r", "s_next"):
+                    np.testing.assert_array_equal(getattr(batch, name)[row], getattr(expected, name))
+                assert batch.discount[row].tobytes() == (np.float32(GAMMA) * expected.continues).tobytes()
+                np.testing.assert_array_equal(batch.q_history[row], single.tm.q_history(drawn))
+                single.tm.refresh(drawn, q[row])
+            population.tm.refresh(batch, q)
+        population.check()
+    assert population.rtm.is_empty(1)
+    assert population.rtm.size(0) == len(population.single[0].rtm) > 0
+    assert 0 < (batch.discount == 0).mean() < 1  # game overs were among them
+
+
+def test_one_trial_is_read_back_alone() -> None:
+    population, copy, rng = Population(2), Population(2), np.random.default_rng(1)
+    for _ in range(50):
+        population.store(0, rng)
+    population.rtm.absorb(population.tm.take(10, [0]))
+    copy.members[0].frames.load_state_dict(population.members[0].frames.state_dict())
+    copy.tm.load_state_dict(0, population.tm.state_dict(0))
+    copy.rtm.load_state_dict(0, population.rtm.state_dict(0))
+    for ours, theirs in zip(vars(copy.rtm.sample(9, [0])).values(), vars(population.rtm.sample(9, [0])).values(), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    assert copy.rtm.is_empty(1)
+    assert copy.tm[1].num_sets == 0
+
+
+def test_no_trials_take_no_sets() -> None:
+    assert list(Population(1).tm.take(5, [])) == []

@@ -8,26 +8,25 @@ from typing import Any
 
 import pytest
 
-from comper.protocol import ComperConfig, DQNConfig
-from comper.training.preflight import needs_of
-from comper.training.train import RunOptions, train_population
+from comper.training.train import train
+from tests.training.test_resume import needs_of
 
 SMALL: dict[str, Any] = {"frames": 400, "episode_cap_frames": 300, "replay_start_steps": 20, "log_period_steps": 20}
 
 
-def log_of(config: ComperConfig | DQNConfig, out: Path) -> tuple[str, list[dict[str, Any]]]:
-    options = RunOptions(device="cpu", checkpoint_period_steps=0, show_progress=False)
-    (path,) = train_population(["asterix"], "agent", config, seed=3, trials=1, out=out, options=options)
+def log_of(agent: str, out: Path, **changes: Any) -> tuple[str, list[dict[str, Any]]]:
+    options: dict[str, Any] = {"device": "cpu", "checkpoint_period_steps": 0, "show_progress": False}
+    (path,) = train("asterix", agent, seed=3, out=out, **options, **SMALL, **changes)
     lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
     for line in lines:
         del line["steps_per_second"]
     return next(path.glob("episodes.*")).read_text(), lines
 
 
-@pytest.mark.parametrize("make", [ComperConfig, DQNConfig])
-def test_a_run_is_the_same_with_compressed_frames_but_for_its_bytes(make: Any, tmp_path: Path) -> None:
-    episodes, plain = log_of(make(**SMALL), tmp_path / "plain")
-    same_episodes, compressed = log_of(make(**SMALL, frame_compression="zlib"), tmp_path / "compressed")
+@pytest.mark.parametrize("agent", ["comper-single", "dqn"])
+def test_a_run_is_the_same_with_compressed_frames_but_for_its_bytes(agent: str, tmp_path: Path) -> None:
+    episodes, plain = log_of(agent, tmp_path / "plain")
+    same_episodes, compressed = log_of(agent, tmp_path / "compressed", frame_compression="zlib")
     assert episodes == same_episodes
     assert [line.pop("bytes_held") for line in plain][-1] > 2 * [line.pop("bytes_held") for line in compressed][-1]
     assert plain == compressed
@@ -35,4 +34,4 @@ def test_a_run_is_the_same_with_compressed_frames_but_for_its_bytes(make: Any, t
 
 
 def test_less_memory_is_asked_for() -> None:
-    assert needs_of(DQNConfig(frame_compression="zlib"), trials=1).memory < needs_of(DQNConfig(), trials=1).memory
+    assert needs_of("dqn", trials=1, frame_compression="zlib").memory < needs_of("dqn", trials=1).memory

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 import torch
 
-from comper.agents.comper import ComperAgent
-from comper.agents.floors import ConstantAgent, RandomAgent
+from comper.agents.comper import ComperAgent, ComperConfig
+from comper.agents.constant_policy import ConstantConfig, ConstantPolicy
+from comper.agents.random_policy import RandomPolicy
 from comper.environments.interface import Step
 from comper.errors import DivergedError
-from comper.protocol import ComperConfig, ConstantConfig, RandomConfig
+from comper.protocol import AgentConfig
 from comper.runs.folder import EpisodeRecord
-from tests.toys import Corridor, loop_of, setups
+from tests.toys import Corridor, agent_of, loop_of, setups, task_of
 
 
 class Script:
@@ -38,11 +39,11 @@ class Script:
         return Step(np.full((1, 2), self._place, np.uint8), reward, terminated, truncated, frames)
 
 
-class TapeAgent(ConstantAgent):
+class TapeAgent(ConstantPolicy):
     """Writes down every call."""
 
     def __init__(self, made: Any):
-        super().__init__(made, num_actions=2, action=1)
+        super().__init__(ConstantConfig(action="1"), task_of(made), made, device=torch.device("cpu"))
         self.frames = made[0].frames
         self.tape: list[Any] = []
 
@@ -58,7 +59,7 @@ class TapeAgent(ConstantAgent):
         self.tape.append(("learn", t))
 
     def _grey(self, ids: Any) -> int:
-        return int(self.frames.frames[int(ids[0])][0])
+        return int(self.frames.gather([int(ids[0])])[0, 0])
 
 
 def test_calls_come_in_the_order_of_algorithm_2() -> None:
@@ -68,9 +69,9 @@ def test_calls_come_in_the_order_of_algorithm_2() -> None:
     loop, (tape,) = loop_of(ComperConfig(frames=10), agent, [environment], made)
     loop.run()
     assert agent.tape == [
-        ("act", [101]), ("store", 101, 1, 1.0, 1, False, False), ("learn", 1),  # a reward of 5 is learned as 1
+        ("act", [101]), ("store", 101, 1, 5.0, 1, False, False), ("learn", 1),  # rewards as they are: agents clip
         ("act", [1]), ("store", 1, 1, 0.0, 2, True, True), ("learn", 2),  # game over: terminal
-        ("act", [102]), ("store", 102, 1, -1.0, 3, False, True), ("learn", 3),  # frame cap: the last, but not terminal
+        ("act", [102]), ("store", 102, 1, -2.0, 3, False, True), ("learn", 3),  # frame cap: the last, but not terminal
     ]  # fmt: skip
     # 8 frames are not past the budget of 10, 13 are; an episode is never cut short for it.
     assert tape.episodes == [
@@ -84,7 +85,9 @@ def test_calls_come_in_the_order_of_algorithm_2() -> None:
 def test_a_trial_at_exactly_its_budget_plays_one_more_episode() -> None:
     """Algorithm 2, l. 28: run ← (countframes <= sn)."""
     made = setups((2,), [0])
-    loop, (tape,) = loop_of(RandomConfig(frames=10), RandomAgent(made, num_actions=2), [Script([(0.0, True, False, 5)])], made)
+    loop, (tape,) = loop_of(
+        AgentConfig(frames=10), agent_of(RandomPolicy, AgentConfig(), made), [Script([(0.0, True, False, 5)])], made
+    )
     loop.run()
     assert [episode.total_frames for episode in tape.episodes] == [5, 10, 15]
 
@@ -93,7 +96,7 @@ def test_trials_of_different_length_end_each_at_its_own_time() -> None:
     made = setups((5,), [0, 1])
     config = ConstantConfig(frames=30, log_period_steps=10)
     quick, slow = Corridor(length=5), Corridor(length=5, cap=7)
-    agent = ConstantAgent(made, num_actions=2, action=0)  # never gets there
+    agent = agent_of(ConstantPolicy, ConstantConfig(action="0"), made)  # never gets there
     loop, tapes = loop_of(config, agent, [quick, slow], made)
     loop.run()
     assert [episode.truncated for tape in tapes for episode in tape.episodes] == [True] * 7
@@ -103,19 +106,19 @@ def test_trials_of_different_length_end_each_at_its_own_time() -> None:
 
 def test_metrics_are_written_every_period() -> None:
     made = setups((5,), [0])
-    loop, (tape,) = loop_of(RandomConfig(frames=250), RandomAgent(made, num_actions=2), [Corridor()], made)
+    loop, (tape,) = loop_of(AgentConfig(frames=250), agent_of(RandomPolicy, AgentConfig(), made), [Corridor()], made)
     loop.run()
     assert [line["steps"] for line in tape.lines] == [100, 200]
     assert {"total_frames", "episodes", "epsilon"} <= set(tape.lines[0])
 
 
 def test_a_q_value_that_is_no_number_stops_the_run() -> None:
-    class Broken(RandomAgent):
+    class Broken(RandomPolicy):
         def act(self, states: Any, epsilon: Sequence[float], trials: Sequence[int]) -> Any:
             return np.zeros(1, np.int64), np.array([np.nan], np.float32)
 
     made = setups((5,), [0])
-    loop, _ = loop_of(RandomConfig(), Broken(made, num_actions=2), [Corridor()], made)
+    loop, _ = loop_of(AgentConfig(), agent_of(Broken, AgentConfig(), made), [Corridor()], made)
     with pytest.raises(DivergedError, match="diverged"):
         loop.run()
 
@@ -128,12 +131,13 @@ def test_a_weight_that_is_no_number_stops_the_run_at_the_next_update(network: st
     class Poisoned(ComperAgent):
         def learn(self, t: int, trials: Sequence[int]) -> None:
             if t == 40:
-                weights = getattr(self, network).population.groups[0]
-                with torch.no_grad():
-                    next(iter(weights.values())).view(-1)[0] = float("nan")
+                learner = getattr(self, network)
+                weights = learner.weights(0)
+                next(iter(weights.values())).view(-1)[0] = float("nan")
+                learner.load_weights(0, weights)
             super().learn(t, trials)
 
-    loop, (tape,) = loop_of(config, Poisoned(config, made, num_actions=2, device=torch.device("cpu")), [Corridor()], made)
+    loop, (tape,) = loop_of(config, agent_of(Poisoned, config, made), [Corridor()], made)
     with pytest.raises(DivergedError, match="NaN or infinite"):
         loop.run()
     assert loop.t == 40  # learned from at step 40, noticed before step 41

@@ -15,18 +15,22 @@ from typing import Any
 import numpy as np
 import pytest
 import safetensors.numpy
+import torch
 
-from comper.agents.floors import RandomAgent
+from comper.agents.random_policy import RandomPolicy
+from comper.agents.registry import AGENTS
 from comper.cli import main
+from comper.environments.registry import find_environment
 from comper.errors import DivergedError, ResourceError, StoppedError
-from comper.protocol import ComperConfig, DQNConfig, RandomConfig
+from comper.protocol import AgentConfig
 from comper.runs import checkpoints
 from comper.runs.files import sealed
 from comper.training import preflight
-from comper.training.keeper import Keeper
+from comper.training.checkpointing import Checkpointer
+from comper.training.options import resolve_settings
 from comper.training.resume import resume
 from comper.training.train import train
-from tests.toys import Corridor, loop_of, setups
+from tests.toys import Corridor, agent_of, loop_of, setups, task_of
 
 SMALL: dict[str, Any] = {
     "screen_size": 36, "frames": 200, "episode_cap_frames": 150, "replay_start_steps": 12, "target_period_steps": 20,
@@ -57,13 +61,13 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def interrupted(out: Path, monkeypatch: pytest.MonkeyPatch, *, at: int = 35, trials: int = 1, name: str = "SIGTERM") -> Path:
     """A run that a signal stopped at a step."""
     with monkeypatch.context() as patch:
-        after_step = Keeper.after_step
+        after_step = Checkpointer.after_step
 
-        def ask_to_stop(self: Keeper, step: int) -> None:
+        def ask_to_stop(self: Checkpointer, trials: Any, step: int) -> None:
             self._request.name = name if step == at else None
-            after_step(self, step)
+            after_step(self, trials, step)
 
-        patch.setattr(Keeper, "after_step", ask_to_stop)
+        patch.setattr(Checkpointer, "after_step", ask_to_stop)
         with pytest.raises(StoppedError, match=rf"stopped by {name}: saved at step {at}; continue with `comper resume ") as e:
             start(out, trials=trials)
     assert e.value.exit_code == 130
@@ -131,7 +135,7 @@ def test_a_finished_run_keeps_its_thirds_and_says_there_is_nothing_to_resume(
     assert "every run here is finished" in capsys.readouterr().err
     files = json.loads((folder / "manifest.json").read_text())["files"]
     assert set(files) == {"episodes.jsonl", "metrics.jsonl", "weights.safetensors"}
-    assert "q_network/learner/weights/Conv1.weight" in safetensors.numpy.load((folder / "weights.safetensors").read_bytes())
+    assert "q_network/Conv1.weight" in safetensors.numpy.load((folder / "weights.safetensors").read_bytes())
 
 
 def test_train_offers_to_resume_what_is_unfinished(
@@ -152,7 +156,7 @@ def test_train_offers_to_resume_what_is_unfinished(
         ({"device": "cuda (NVIDIA H200)"}, "ran on cuda"),
         ({"threads": 77}, "OMP_NUM_THREADS=77"),
         ({"cpu_capability": "OTHER"}, "a processor with OTHER"),
-        ({"identity": {"rom_md5": "0" * 32}}, "ROM with MD5 0000"),
+        ({"identity": {"rom_md5": "0" * 32}}, "rom_md5 0000"),
         ({"format": 99}, "format is 99"),
     ],
 )
@@ -228,11 +232,11 @@ def test_a_torn_last_line_is_no_damage(tmp_path: Path, monkeypatch: pytest.Monke
 # The watchdog
 
 
-class Diverging(RandomAgent):
+class Diverging(RandomPolicy):
     """Learns until something in it is no number any more."""
 
     def __init__(self, made: Any, *, what: str, at: int):
-        super().__init__(made, num_actions=2)
+        super().__init__(AgentConfig(), task_of(made), made, device=torch.device("cpu"))
         self.what, self.at, self.calls = what, at, 0
 
     def act(self, states: Any, epsilon: Sequence[float], trials: Sequence[int]) -> Any:
@@ -248,7 +252,7 @@ class Diverging(RandomAgent):
 def test_a_value_that_is_no_number_stops_the_run_within_one_step(what: str) -> None:
     made = setups((5,), [0])
     agent = Diverging(made, what=what, at=7)
-    loop, _ = loop_of(RandomConfig(frames=100), agent, [Corridor()], made)
+    loop, _ = loop_of(AgentConfig(frames=100), agent, [Corridor()], made)
     with pytest.raises(DivergedError, match="diverged"):
         loop.run()
     assert loop.t in (6, 7)
@@ -263,7 +267,7 @@ def test_a_reward_that_is_no_number_stops_the_run(reward: float) -> None:
             return dataclasses.replace(super().step(action), reward=reward)
 
     made = setups((5,), [0])
-    loop, _ = loop_of(RandomConfig(frames=100), RandomAgent(made, num_actions=2), [Generous()], made)
+    loop, _ = loop_of(AgentConfig(frames=100), agent_of(RandomPolicy, AgentConfig(), made), [Generous()], made)
     with pytest.raises(DivergedError, match="a reward"):
         loop.run()
     assert loop.t == 0
@@ -280,8 +284,9 @@ def test_a_broken_weight_stops_the_run_with_the_good_checkpoints_untouched(
     def break_it(self: ComperAgent, t: int, trials: Sequence[int]) -> None:
         learn(self, t, trials)
         if t == 39:
-            weights = self.q_network.population.groups[0]["Dense2.bias"]
-            weights.data[:] = value
+            weights = self.q_network.weights(0)
+            weights["Dense2.bias"][:] = value
+            self.q_network.load_weights(0, weights)
 
     monkeypatch.setattr(ComperAgent, "learn", break_it)
     with pytest.raises(DivergedError) as error:
@@ -294,19 +299,25 @@ def test_a_broken_weight_stops_the_run_with_the_good_checkpoints_untouched(
 # Before the run starts
 
 
+def needs_of(agent: str, *, trials: int, with_checkpoints: bool = True, **changes: Any) -> preflight.Needs:
+    spec = find_environment("asterix")
+    settings = resolve_settings(agent, [spec], changes, where="test")
+    info = spec.info(settings.environment)
+    return preflight.needs_of(settings, info, trials=trials, with_checkpoints=with_checkpoints)
+
+
 def test_the_estimate_covers_what_a_run_really_takes(tmp_path: Path) -> None:
     folder = start(tmp_path)
-    config = ComperConfig(**SMALL)
     size = sum(path.stat().st_size for path in checkpoints.paths(folder)[0].iterdir())
-    assert size <= preflight.needs_of(config, trials=1).checkpoint <= 3 * size
+    assert size <= needs_of("comper-single", trials=1, **SMALL).checkpoint <= 3 * size
 
 
-def test_more_trials_need_more_and_no_checkpoints_less() -> None:
-    for config in (ComperConfig(), DQNConfig(), RandomConfig()):
-        one, five = preflight.needs_of(config, trials=1), preflight.needs_of(config, trials=5)
-        assert five.disk == 5 * one.disk
-        assert one.memory < five.memory
-        assert preflight.needs_of(config, trials=1, with_checkpoints=False).disk <= one.disk
+@pytest.mark.parametrize("agent", AGENTS)
+def test_more_trials_need_more_and_no_checkpoints_less(agent: str) -> None:
+    one, five = needs_of(agent, trials=1), needs_of(agent, trials=5)
+    assert five.disk == 5 * one.disk
+    assert one.memory < five.memory
+    assert needs_of(agent, trials=1, with_checkpoints=False).disk <= one.disk
 
 
 def test_too_little_disk_or_memory_is_refused_with_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,81 +3,143 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from comper.agents.interface import TrialSetup
-from comper.learners.acting import act_by
-from comper.learners.frame_bank import FrameBank
-from comper.learners.q_learner import QNetwork
-from comper.learners.qlstm_learner import QLSTM, TrainingSet
+from comper.agents.interface import Agent, AgentSpec, MemoryEstimate, NetworkFactory, Task, TrialSetup
 from comper.memory.indexes import make_index
-from comper.memory.reduced import ReducedTransitionMemory
-from comper.memory.transition_memory import TransitionMemory
-from comper.memory.transitions import Transition, TransitionBatch
-from comper.networks.parameters import LayerSpec
-from comper.networks.q_network import q_network_layers
-from comper.networks.qlstm import qlstm_layers, transition_size
-from comper.protocol import ComperConfig
+from comper.memory.transition_memory import ReducedTransitionMemories, TransitionMemories, TransitionMemory
+from comper.memory.transitions import Transition
+from comper.protocol import LearnerConfig
+from comper.settings import require, setting
 
-NO_TRANSITION = -1
+if TYPE_CHECKING:
+    import torch
+
+    from comper.learners.learner import TrainingSet
 
 
-class ComperAgent:
+@dataclass(frozen=True, kw_only=True)
+class ComperConfig(LearnerConfig):
+    """COMPER with the settings of Tables 3 to 7."""
+
+    target_period_steps: int = setting(
+        100, "Table 7", "UTF, agent steps between trainings of the QLSTM, which then updates RTM"
+    )
+    sets_per_training: int = setting(1_000, "Table 7", "similar-transition sets taken from TM for one QLSTM training, at most")
+    memory_sets: int = setting(
+        100_000,
+        "Table 7, A7",
+        "similar-transition sets remembered; the oldest goes first",
+        synonyms=("buffer_size",),
+    )
+    similarity_threshold: float = setting(
+        0.0, "Table 7, A9", "δ, the largest Euclidean distance between similar transitions", most=1e9, synonyms=("delta",)
+    )
+    index: str = setting(
+        "auto",
+        "Section 5.1, D1",
+        "TMI: exact (δ = 0), l2 (δ > 0, exact distances), faiss (the paper's IndexFlatL2); auto chooses by δ",
+        ("auto", "exact", "l2", "faiss"),
+    )
+    alignment: str = setting(
+        "successor",
+        "Section 4.4, A1",
+        "Q-value the QLSTM learns for a transition: of its successor, of its set's next member (Eq. 5), or max Q(s', ·)",
+        ("successor", "set", "max"),
+    )
+    sequence_length: int = setting(
+        1, "Table 10, A3", "time steps of the QLSTM; above 1 it also reads the set's last Q-values", most=1_000
+    )
+    qlstm_epochs: int = setting(1, "A4", "passes over the sets of one QLSTM training", most=10_000)
+    qlstm_batch_size: int = setting(16, "Appendix B", "transitions in one QLSTM update", most=65_536)
+    qlstm_step_size: float = setting(0.00025, "Table 6", "step size of the QLSTM's RMSProp", above=0, most=1_000)
+    qlstm_gradient_momentum: float = setting(0.0, "Table 6", "momentum of the QLSTM's RMSProp")
+    qlstm_decay: float = setting(0.9, "Table 6", "decay of the QLSTM's mean squared gradient")
+    qlstm_epsilon: float = setting(1e-10, "Table 6, A13", "constant added under the root of the QLSTM's RMSProp")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        delta, index = self.similarity_threshold, self.index
+        require(not (index == "exact" and delta > 0), "similarity_threshold", delta, "0 with index = exact; use l2 or faiss")
+        require(self.sets_per_training <= self.memory_sets, "sets_per_training", self.sets_per_training, "at most memory_sets")
+
+    @property
+    def index_kind(self) -> str:
+        """The index that `auto` stands for."""
+        if self.index != "auto":
+            return self.index
+        return "exact" if self.similarity_threshold == 0 else "l2"
+
+
+class ComperAgent(Agent):
     """Two memories, TM and RTM, and two networks, the CNN Q(s, a; Θ) and the QLSTM R(τ; Ω), for each trial."""
 
-    def __init__(self, config: ComperConfig, setups: Sequence[TrialSetup], *, num_actions: int, device: torch.device):
+    metric_labels: ClassVar = {"tm_sets": "TM", "rtm_sets": "RTM"}
+
+    def __init__(self, config: ComperConfig, task: Task, trials: Sequence[TrialSetup], *, device: torch.device):
+        from comper.learners.frame_bank import FrameBank
+        from comper.learners.learner import QLearner, QLSTMLearner
+        from comper.learners.optimisers import RMSProp, paper_optimiser
+
         self.config = config
-        self._setups = setups
-        self._bank = FrameBank([setup.frames for setup in setups], device)
+        self._exploration = [trial.exploration for trial in trials]
+        networks, rngs = self.networks(config, task), [trial.weights for trial in trials]
+        self.bank = FrameBank([trial.frames for trial in trials], device)
         # Alg. 2, l. 1-2: TM ← ∅, RTM ← ∅, initialise Θ and Ω.
-        self.tm = [_transition_memory(config, setup) for setup in setups]
-        self.rtm = [ReducedTransitionMemory(tm) for tm in self.tm]
-        layers = comper_layers(config, setups[0].frames.shape, num_actions)
-        rngs = [setup.weights for setup in setups]
-        self.q_network = QNetwork(layers["CNN"], config, self._bank, rngs)
-        self.qlstm = QLSTM(layers["QLSTM"], config, self._bank, rngs, num_actions=num_actions)
-        self._previous = [NO_TRANSITION] * len(setups)
+        self.tm = TransitionMemories([_transition_memory(config, trial) for trial in trials])
+        self.rtm = ReducedTransitionMemories(self.tm, [trial.sampling for trial in trials], discount=config.discount)
+        optimiser = paper_optimiser(config)
+        self.q_network = QLearner(networks["CNN"], self.bank, rngs, loss=config.loss, optimiser=optimiser)
+        self.qlstm = QLSTMLearner(
+            networks["QLSTM"],
+            self.bank,
+            rngs,
+            batch_size=config.qlstm_batch_size,
+            num_epochs=config.qlstm_epochs,
+            optimiser=RMSProp(
+                step_size=config.qlstm_step_size,
+                momentum=config.qlstm_gradient_momentum,
+                decay=config.qlstm_decay,
+                epsilon=config.qlstm_epsilon,
+            ),
+        )
+        self.parts = {"q_network": self.q_network, "qlstm": self.qlstm, "tm": self.tm, "rtm": self.rtm}
 
     def act(
         self, states: NDArray[np.int64], epsilon: Sequence[float], trials: Sequence[int]
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """a_t, Q_t ← ε-Greedy(s_t, ε, Θ): Alg. 2, l. 5 and 34."""
-        q = self.q_network.values(states[:, None], trials)[:, 0].cpu().numpy()
-        return act_by(q, epsilon, [self._setups[i].exploration for i in trials])
+        return self.q_network.act(states, epsilon, trials, [self._exploration[i] for i in trials])
 
     def store(self, trial: int, transition: Transition, q: float, *, is_last: bool) -> None:
-        """TM.StoreTransition([τ_t, Q_t], δ): Alg. 2, l. 8. A1: also note which transition this one followed."""
-        set_id = self.tm[trial].store_transition(transition, q)
-        if self._previous[trial] != NO_TRANSITION:
-            self.tm[trial].link(self._previous[trial], set_id)
-        self._previous[trial] = NO_TRANSITION if is_last else set_id
+        """TM.StoreTransition([τ_t, Q_t], δ): Alg. 2, l. 8. A4c: the reward is clipped; A1: TM notes what follows what."""
+        self.tm.store(trial, transition.clipped(self.config.reward_clip), q, is_last=is_last)
 
     def learn(self, t: int, trials: Sequence[int]) -> None:
         """Alg. 2, l. 11-25."""
         c = self.config
         if t < c.replay_start_steps or t % c.train_period_steps:  # l. 11
             return
-        due = [i for i in trials if self.rtm[i].is_empty or t % c.target_period_steps == 0]  # l. 12
-        taken = [self.tm[i].take(c.sets_per_training) for i in due]  # A5: at most 1,000 sets; they leave TM
-        self.qlstm.fit([self._training_set(i, sets) for i, sets in zip(due, taken, strict=True)], due)  # l. 13
-        for i, sets in zip(due, taken, strict=True):
-            self.rtm[i].absorb(sets)  # l. 14
-        drawn = [self.rtm[i].sample(c.batch_size, self._setups[i].sampling) for i in trials]  # l. 16-17
-        batch = TransitionBatch.stack([self.tm[i].gather(sets) for i, sets in zip(trials, drawn, strict=True)])
-        q_history = np.stack([self.tm[i].q_history(sets) for i, sets in zip(trials, drawn, strict=True)])
-        q_target = self.qlstm.predict(batch, q_history, trials)  # l. 18
-        # l. 20: r_t + γ · Q_target; A2: where the game ended there, nothing follows.
-        target = self._bank.tensor(batch.r) + c.discount * self._bank.tensor(batch.continues) * q_target
-        q_value = self.q_network.fit(batch, target, trials).cpu().numpy()  # l. 19-24
-        for i, sets, q in zip(trials, drawn, q_value, strict=True):
-            self.tm[i].refresh(sets, q)  # A6, Section 4.2: replayed transitions return to TM with their new Q-values
+        due = [i for i in trials if self.rtm.is_empty(i) or t % c.target_period_steps == 0]  # l. 12
+        sets = self.tm.take(c.sets_per_training, due)  # A5: at most 1,000 sets; they leave TM
+        self.qlstm.fit([self._training_set(i, set_ids) for i, set_ids in sets], due)  # l. 13
+        self.rtm.absorb(sets)  # l. 14
+        batch = self.rtm.sample(c.batch_size, trials)  # l. 16-17
+        q_target = self.qlstm.predict(batch)  # l. 18
+        # l. 20: r_t + γ · Q_target; A2: the discount is 0 where the game ended.
+        target = self.bank.tensor(batch.r) + self.bank.tensor(batch.discount) * q_target
+        q_value = self.q_network.fit(batch, target)  # l. 19-24
+        self.tm.refresh(batch, q_value.cpu().numpy())  # A6, Section 4.2: replayed transitions return to TM with their new Q
 
     def _training_set(self, trial: int, set_ids: NDArray[np.int64]) -> TrainingSet:
         """QLSTM-TrainSet, Eq. 5: each transition with the Q-value that its alignment (A1) gives it, in temporal order."""
+        from comper.learners.learner import TrainingSet
+
         tm, alignment = self.tm[trial], self.config.alignment
         transitions = tm.gather(set_ids)
         if alignment == "successor":  # Q(s_t+1, a_t+1) of the transition that really followed
@@ -107,7 +169,7 @@ class ComperAgent:
             "qlstm_loss": self.qlstm.loss.read(trial),
             "tm_sets": len(tm),
             "tm_peak_sets": tm.read_peak(),
-            "rtm_sets": len(self.rtm[trial]),
+            "rtm_sets": self.rtm.size(trial),
             "known_sets": tm.num_sets,
             "similar_hits": tm.similar_hits,
             "mean_set_size": float(set_sizes.mean()),
@@ -115,40 +177,47 @@ class ComperAgent:
             "bytes_held": tm.nbytes,
         }
 
-    def state_dict(self, trial: int) -> dict[str, Any]:
-        """One trial's networks, memories and links; its frames and random streams are saved beside them."""
+    @classmethod
+    def networks(cls, config: ComperConfig, task: Task) -> dict[str, NetworkFactory]:
+        """The architectures of Tables 9 and 10. A16: Table 9's count for stacked frames leaves out the first bias."""
+        from comper.networks.qlstm import QLSTM
+
+        state_size = config.history_length * int(np.prod(task.observation_shape))
         return {
-            "q_network": self.q_network.state_dict(trial),
-            "qlstm": self.qlstm.state_dict(trial),
-            "tm": self.tm[trial].state_dict(),
-            "rtm": self.rtm[trial].state_dict(),
-            "previous": self._previous[trial],
+            "CNN": task.q_network(config.history_length, first_bias=config.observation != "stacked"),
+            "QLSTM": partial(QLSTM, state_size, task.num_actions, sequence_length=config.sequence_length),
         }
 
-    def load_state_dict(self, trial: int, state: dict[str, Any]) -> None:
-        """Read back what `state_dict` wrote; the trial's frame store must have been read back before."""
-        self.q_network.load_state_dict(trial, state["q_network"])
-        self.qlstm.load_state_dict(trial, state["qlstm"])
-        self.tm[trial].load_state_dict(state["tm"])
-        self.rtm[trial].load_state_dict(state["rtm"])
-        self._previous[trial] = state["previous"]
+    @classmethod
+    def memory_estimate(cls, config: ComperConfig, task: Task) -> MemoryEstimate:
+        """Rows of TM with TMI and RTM; the CNN's weights with two averages, the QLSTM's with one or two."""
+        from comper.networks.stacking import num_parameters
+
+        h, sets = config.history_length, config.memory_sets
+        row = 8 * h + 4 + 4 + 4 + 1 + 4 * (config.sequence_length + 1) + 8 * 5 + 1
+        index = min(sets, config.frames) * (16 * h + 400)
+        networks = cls.networks(config, task)
+        qlstm_copies = 3 if config.qlstm_gradient_momentum else 2
+        weights = 3 * num_parameters(networks["CNN"]) + qlstm_copies * num_parameters(networks["QLSTM"])
+        return MemoryEstimate(num_transitions=sets, table_bytes=sets * row + index, network_bytes=4 * weights)
 
 
-def comper_layers(config: ComperConfig, frame_shape: tuple[int, ...], num_actions: int) -> dict[str, tuple[LayerSpec, ...]]:
-    """The architectures of Tables 9 and 10. A16: Table 9's count for stacked frames leaves out the first bias."""
-    size = transition_size(config.history_length, int(np.prod(frame_shape)))
-    first_bias = config.observation != "stacked"
-    return {
-        "CNN": q_network_layers(config.history_length, frame_shape, num_actions, first_bias=first_bias),
-        "QLSTM": qlstm_layers(size, sequence_length=config.sequence_length),
-    }
-
-
-def _transition_memory(config: ComperConfig, setup: TrialSetup) -> TransitionMemory:
+def _transition_memory(config: ComperConfig, trial: TrialSetup) -> TransitionMemory:
     return TransitionMemory(
-        setup.frames,
-        make_index(config.index_kind, setup.frames, config.similarity_threshold),
+        trial.frames,
+        make_index(config.index_kind, trial.frames, config.similarity_threshold),
         capacity=config.memory_sets,
         history_length=config.history_length,
         sequence_length=config.sequence_length,
     )
+
+
+COMPER_SINGLE = AgentSpec(
+    "comper-single", "COMPER, one frame as the state (84x84x1), a decision every 5 frames", ComperAgent, ComperConfig()
+)
+COMPER_STACKED = AgentSpec(
+    "comper-stacked",
+    "COMPER, four frames as the state (84x84x4), a decision every 20 frames",
+    ComperAgent,
+    ComperConfig(observation="stacked"),
+)

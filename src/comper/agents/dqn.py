@@ -3,60 +3,84 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from comper.agents.interface import TrialSetup
-from comper.learners.acting import act_by
-from comper.learners.frame_bank import FrameBank
-from comper.learners.q_learner import QNetwork
-from comper.memory.replay import ReplayMemory
-from comper.memory.transitions import Transition, TransitionBatch
-from comper.networks.parameters import LayerSpec, Population
-from comper.networks.q_network import q_network_layers
-from comper.protocol import DQNConfig
+from comper.agents.interface import Agent, AgentSpec, MemoryEstimate, NetworkFactory, Task, TrialSetup
+from comper.memory.transitions import ReplayMemories, Transition
+from comper.protocol import LearnerConfig
+from comper.settings import setting
+
+if TYPE_CHECKING:
+    import torch
 
 
-class DQNAgent:
+@dataclass(frozen=True, kw_only=True)
+class DQNConfig(LearnerConfig):
+    """DQN as the paper ran it beside COMPER. Table 8."""
+
+    observation: str = setting(
+        "rolling",
+        "Table 8, A8",
+        "rolling: the last four observations, a decision every one; see also single and stacked",
+        ("single", "stacked", "rolling"),
+    )
+    replay_start_steps: int = setting(1_000, "Table 8, A12", "agent steps of random policy before the first update")
+    loss: str = setting("huber", "A4b", "the CNN's loss on the temporal-difference error", ("squared", "huber"))
+    replay_capacity: int = setting(
+        100_000, "Table 8", "transitions in the replay memory; the oldest goes first", synonyms=("buffer_size",)
+    )
+    target_period_steps: int = setting(1_000, "Table 8", "agent steps between copies of Θ to the target network")
+
+
+class DQNAgent(Agent):
     """A replay memory, a Q-network Θ and its copy Θ' that gives the targets, for each trial."""
 
-    def __init__(self, config: DQNConfig, setups: Sequence[TrialSetup], *, num_actions: int, device: torch.device):
+    metric_labels: ClassVar = {"replay_size": "replay"}
+
+    def __init__(self, config: DQNConfig, task: Task, trials: Sequence[TrialSetup], *, device: torch.device):
+        from comper.learners.frame_bank import FrameBank
+        from comper.learners.learner import QLearner
+        from comper.learners.optimisers import paper_optimiser
+
         self.config = config
-        self._setups = setups
-        self._bank = FrameBank([setup.frames for setup in setups], device)
-        self.replay = [
-            ReplayMemory(setup.frames, capacity=config.replay_capacity, history_length=config.history_length)
-            for setup in setups
-        ]
-        layers = dqn_layers(config, setups[0].frames.shape, num_actions)["CNN"]
-        rngs = [setup.weights for setup in setups]
-        self.q_network = QNetwork(layers, config, self._bank, rngs)
-        self.target = Population(layers, rngs, device)
-        self.target.copy_from(self.q_network.population)
+        self._exploration = [trial.exploration for trial in trials]
+        stores = [trial.frames for trial in trials]
+        self.bank = FrameBank(stores, device)
+        self.replay = ReplayMemories(
+            stores,
+            [trial.sampling for trial in trials],
+            capacity=config.replay_capacity,
+            history_length=config.history_length,
+            discount=config.discount,
+        )
+        network, rngs = self.networks(config, task)["CNN"], [trial.weights for trial in trials]
+        self.q_network = QLearner(network, self.bank, rngs, loss=config.loss, optimiser=paper_optimiser(config))
+        self.target = self.q_network.copy()
+        self.parts = {"q_network": self.q_network, "target": self.target, "replay": self.replay}
 
     def act(
         self, states: NDArray[np.int64], epsilon: Sequence[float], trials: Sequence[int]
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """a_t, Q_t ← ε-Greedy(s_t, ε, Θ): Algorithm 3."""
-        q = self.q_network.values(states[:, None], trials)[:, 0].cpu().numpy()
-        return act_by(q, epsilon, [self._setups[i].exploration for i in trials])
+        return self.q_network.act(states, epsilon, trials, [self._exploration[i] for i in trials])
 
     def store(self, trial: int, transition: Transition, q: float, *, is_last: bool) -> None:
-        """Add the transition to the replay memory."""
-        self.replay[trial].add(transition)
+        """Add the transition to the replay memory; A4c: its reward is clipped."""
+        self.replay.add(trial, transition.clipped(self.config.reward_clip), is_last=is_last)
 
     def learn(self, t: int, trials: Sequence[int]) -> None:
         """Every 4 actions one update; every 1,000 the target network takes over the weights."""
         c = self.config
         if t >= c.replay_start_steps and t % c.train_period_steps == 0:
-            batch = TransitionBatch.stack([self.replay[i].sample(c.batch_size, self._setups[i].sampling) for i in trials])
-            q_next = self.q_network.values(batch.s_next, trials, population=self.target).amax(-1)
-            # y = r + γ max_a' Q̂(s', a'; Θ')
-            target = self._bank.tensor(batch.r) + c.discount * self._bank.tensor(batch.continues) * q_next
-            self.q_network.fit(batch, target, trials)
+            batch = self.replay.sample(c.batch_size, trials)
+            q_next = self.q_network.values(batch.s_next, trials, of=self.target).amax(-1)
+            # y = r + γ max_a' Q̂(s', a'; Θ'), without the second term where the game ended
+            target = self.bank.tensor(batch.r) + self.bank.tensor(batch.discount) * q_next
+            self.q_network.fit(batch, target)
         if t % c.target_period_steps == 0:
             self.target.copy_from(self.q_network.population)
 
@@ -70,24 +94,31 @@ class DQNAgent:
 
     def metrics(self, trial: int) -> dict[str, Any]:
         """Size of the replay memory, and the mean loss since the last call."""
-        replay = self.replay[trial]
-        return {"cnn_loss": self.q_network.loss.read(trial), "replay_size": len(replay), "bytes_held": replay.nbytes}
-
-    def state_dict(self, trial: int) -> dict[str, Any]:
-        """One trial's networks and memory; its frames and random streams are saved beside them."""
         return {
-            "q_network": self.q_network.state_dict(trial),
-            "target": self.target.state_dict(trial),
-            "replay": self.replay[trial].state_dict(),
+            "cnn_loss": self.q_network.loss.read(trial),
+            "replay_size": self.replay.size(trial),
+            "bytes_held": self.replay.nbytes(trial),
         }
 
-    def load_state_dict(self, trial: int, state: dict[str, Any]) -> None:
-        """Read back what `state_dict` wrote; the trial's frame store must have been read back before."""
-        self.q_network.load_state_dict(trial, state["q_network"])
-        self.target.load_state_dict(trial, state["target"])
-        self.replay[trial].load_state_dict(state["replay"])
+    @classmethod
+    def networks(cls, config: DQNConfig, task: Task) -> dict[str, NetworkFactory]:
+        """The network of Mnih et al. with the paper's 18 outputs."""
+        return {"CNN": task.q_network(config.history_length)}
+
+    @classmethod
+    def memory_estimate(cls, config: DQNConfig, task: Task) -> MemoryEstimate:
+        """Rows of the replay memory; weights with two averages, and the target network's."""
+        from comper.networks.stacking import num_parameters
+
+        row = 8 * config.history_length + 4 + 4 + 4 + 1 + 1
+        weights = 4 * num_parameters(cls.networks(config, task)["CNN"])
+        return MemoryEstimate(config.replay_capacity, config.replay_capacity * row, 4 * weights)
 
 
-def dqn_layers(config: DQNConfig, frame_shape: tuple[int, ...], num_actions: int) -> dict[str, tuple[LayerSpec, ...]]:
-    """The network of Mnih et al. with the paper's 18 outputs."""
-    return {"CNN": q_network_layers(config.history_length, frame_shape, num_actions)}
+DQN = AgentSpec(
+    "dqn",
+    "DQN of Mnih et al. 2015 with the paper's settings, the last four frames as the state",
+    DQNAgent,
+    DQNConfig(),
+    environment={"pooling": "max"},  # Table 8, A15: the maximum of the last two frames, as Mnih et al. do
+)

@@ -1,24 +1,29 @@
-"""Environments: Atari games by the paper's protocol, any Gymnasium environment with discrete actions, many at once.
+"""Environments by name: Atari games with the paper's protocol, Gymnasium, MinAtar, MiniGrid, and your own; many at once.
 
-Importing this package imports neither an emulator nor Gymnasium; making an environment does.
+Importing this package imports neither an emulator nor Gymnasium; finding or making an environment does.
 """
 
-from comper.environments.atari import AtariEnvironment, AtariFactory
+from comper.environments.atari import AtariEnvironment, AtariFactory, AtariSettings
 from comper.environments.games import available_games, resolve_game
-from comper.environments.gymnasium_adapter import GymnasiumEnvironment, GymnasiumFactory
-from comper.environments.interface import Environment, Step
+from comper.environments.interface import Environment, EnvironmentFactory, EnvironmentInfo, EnvironmentSpec, Step
+from comper.environments.registry import FAMILIES, find_environment, folder_name
 from comper.environments.stepper import ProcessStepper, SerialStepper, Stepper
 
 __all__ = [
+    "FAMILIES",
     "AtariEnvironment",
     "AtariFactory",
+    "AtariSettings",
     "Environment",
-    "GymnasiumEnvironment",
-    "GymnasiumFactory",
+    "EnvironmentFactory",
+    "EnvironmentInfo",
+    "EnvironmentSpec",
     "ProcessStepper",
     "SerialStepper",
     "Step",
     "Stepper",
     "available_games",
+    "find_environment",
+    "folder_name",
     "resolve_game",
 ]

@@ -13,16 +13,62 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from comper.environments.games import INSTALL_COMMAND, import_ale, resolve_game, rom_checksum, rom_path
-from comper.environments.interface import Step
-from comper.environments.palette import pooling_table
+from comper.environments.floors import known_floor
+from comper.environments.games import (
+    INSTALL_COMMAND,
+    available_games,
+    find_game,
+    import_ale,
+    resolve_game,
+    rom_checksum,
+    rom_path,
+)
+from comper.environments.interface import EnvironmentInfo, EnvironmentSettings, Family, Step, require, setting
+from comper.environments.palette import palette, pooling_table
 from comper.errors import DamagedFileError, UsageError
-from comper.protocol import NUM_ACTIONS, ProtocolConfig
+from comper.protocol import ACTION_NAMES, FRAME_SKIP, NUM_ACTIONS, num_scored_episodes
 
 NOOP = 0
 
 ALE_SEED = 0
 """Seed of ALE's own generator: a constant, because all chance comes from `rng`."""
+
+INEXACT_GAMES = frozenset({"qbert", "tetris", "tic_tac_toe_3d"})
+"""Games whose restored state does not continue exactly, measured with ale-py 0.12.1; the other 101 do."""
+
+SMALLEST_SCREEN = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class AtariSettings(EnvironmentSettings):
+    """How a game is played and seen; the defaults are the paper's."""
+
+    frame_skip: int = setting(FRAME_SKIP, "Table 3", "frames an action lasts before the next observation")
+    sticky_probability: float = setting(
+        0.25, "Table 3", "chance, per frame, that the emulator repeats the last executed action", below=1
+    )
+    episode_cap_frames: int = setting(18_000, "A10", "frames after which an episode is cut off: a truncation, not a game over")
+    pooling: str = setting(
+        "average",
+        "Table 7",
+        "how the last two frames become one: ALE's colour averaging, or the maximum",
+        ("average", "max", "none"),
+    )
+    screen_size: int = setting(
+        84,
+        "Table 9, A18",
+        "height and width of an observation after the area resize, pixels",
+        least=SMALLEST_SCREEN,
+        most=4_096,
+    )
+
+    @property
+    def frames_per_observation(self) -> int:
+        """Frames of the game between two observations."""
+        return self.frame_skip
+
+
+PAPER_SETTINGS = AtariSettings()
 
 
 class AtariEnvironment:
@@ -35,50 +81,36 @@ class AtariEnvironment:
     over are not visible, so the first observation of an episode is that screen pooled with itself, where ALE's own colour
     averaging would still mix in the screen before it. (Of the paper's games that shows in Asterix and Asteroids.)
 
-    A restored state continues exactly in 101 of the 104 games; with ale-py 0.12.1 not in Q*bert, Tetris and 3-D Tic-Tac-Toe.
+    A restored state continues exactly, except in the games of `INEXACT_GAMES`; `info.resume` says so.
     """
 
     def __init__(
         self,
         game: str,
+        settings: AtariSettings = PAPER_SETTINGS,
         *,
         rng: np.random.Generator,
-        frame_skip: int = 5,
-        sticky_probability: float = 0.25,
-        pooling: str = "average",
         observations_per_step: int = 1,
-        episode_cap_frames: int = 18_000,
-        screen_size: int = 84,
     ) -> None:
-        for name, value in (
-            ("frame_skip", frame_skip),
-            ("observations_per_step", observations_per_step),
-            ("episode_cap_frames", episode_cap_frames),
-            ("screen_size", screen_size),
-        ):
-            if value < 1:
-                raise ValueError(f"{name} = {value!r}: must be 1 or more.")
-        if not 0 <= sticky_probability < 1:
-            raise ValueError(f"sticky_probability = {sticky_probability!r}: must be 0 or more and less than 1.")
+        require(observations_per_step >= 1, "observations_per_step", observations_per_step, "1 or more")
         self.game = resolve_game(game)
         self.rom_checksum = rom_checksum(self.game)
-        self.num_actions = NUM_ACTIONS
-        self.frame_shape: tuple[int, ...] = (screen_size, screen_size)
-        self.frame_dtype: np.dtype[Any] = np.dtype(np.uint8)
         self.observations_per_step = observations_per_step
         self._rng = rng
-        self._frame_skip = frame_skip
-        self._sticky_probability = sticky_probability
-        self._episode_cap_frames = episode_cap_frames
+        self._frame_skip = settings.frame_skip
+        self._sticky_probability = settings.sticky_probability
+        self._episode_cap_frames = settings.episode_cap_frames
         self._ale = _load_emulator(self.game)
         num_rows, num_columns = self._ale.getScreenDims()
-        self._pool = ScreenPooling(pooling, num_rows=num_rows, screen_size=screen_size)
+        self._pool = ScreenPooling(settings.pooling, num_rows=num_rows, screen_size=settings.screen_size)
+        self._frames_shape = (observations_per_step, settings.screen_size, settings.screen_size)
         self._previous_screen = np.zeros((num_rows, num_columns), np.uint8)
         self._current_screen = np.zeros_like(self._previous_screen)
         self._last_action = NOOP
         self._episode_frames = 0
         self._terminated = False
         self._is_playing = False
+        self.info = self._describe(settings)
 
     def reset(self) -> NDArray[np.uint8]:
         """Start an episode and return its first observation."""
@@ -95,7 +127,7 @@ class AtariEnvironment:
     def step(self, action: int) -> Step:
         """Hold an action for `observations_per_step` observations, or until the episode ends."""
         self._check_can_take(action)
-        frames = np.empty((self.observations_per_step, *self.frame_shape), np.uint8)
+        frames = np.empty(self._frames_shape, np.uint8)
         reward, frames_before = 0, self._episode_frames
         for k in range(self.observations_per_step):
             if self._is_playing:
@@ -111,8 +143,13 @@ class AtariEnvironment:
             num_frames=self._episode_frames - frames_before,
         )
 
+    def render(self) -> NDArray[np.uint8]:
+        """The current screen in colour: (rows, columns, 3), as ALE shows it."""
+        rgb: NDArray[np.uint8] = palette(len(self._current_screen))[self._current_screen].astype(np.uint8)
+        return rgb
+
     def state_dict(self) -> dict[str, Any]:
-        """Write down the emulator, the two screens, the counters and the random generator."""
+        """Return the emulator, the two screens, the counters and the random generator."""
         return {
             **self._identity(),
             "emulator": self._ale.cloneState(include_rng=True).serialize(),
@@ -139,9 +176,32 @@ class AtariEnvironment:
         self._is_playing = bool(state["is_playing"])
         self._rng.bit_generator.state = state["rng"]
 
+    def _describe(self, settings: AtariSettings) -> EnvironmentInfo:
+        # A floor does not depend on what the agent sees, only on how long an action is held and how the game is played.
+        is_measured = all(
+            getattr(settings, name) == getattr(PAPER_SETTINGS, name) for name in ("sticky_probability", "episode_cap_frames")
+        )
+        frames_per_decision = settings.frame_skip * self.observations_per_step
+        return EnvironmentInfo(
+            name=self.game,
+            observation_shape=self._frames_shape[1:],
+            observation_dtype=np.dtype(np.uint8),
+            observation_kind="pixels",
+            action_names=ACTION_NAMES,
+            episode_cap_frames=settings.episode_cap_frames,
+            num_scored_episodes=num_scored_episodes(self.game),
+            floor=known_floor(self.game, frames_per_decision) if is_measured else None,
+            resume=_resume_problem(self.game),
+            identity={
+                "rom_md5": self.rom_checksum,
+                "ale_py": str(import_ale().__version__),
+                "opencv": self._pool.opencv_version,
+            },
+        )
+
     def _check_can_take(self, action: int) -> None:
-        if not 0 <= action < self.num_actions:
-            raise ValueError(f"action = {action!r}: must be 0 to {self.num_actions - 1}.")
+        if not 0 <= action < NUM_ACTIONS:
+            raise ValueError(f"action = {action!r}: must be 0 to {NUM_ACTIONS - 1}.")
         if not self._is_playing:
             raise ValueError(f"{self.game}: the episode has ended, or none was started; call reset() first.")
 
@@ -186,19 +246,39 @@ class AtariFactory:
 
     game: str
     seed: int | tuple[int, ...] | np.random.SeedSequence
-    config: ProtocolConfig = field(default_factory=ProtocolConfig)
+    settings: Any = field(default_factory=AtariSettings)
+    observations_per_step: int = 0
 
     def __call__(self) -> AtariEnvironment:
-        return AtariEnvironment(
-            self.game,
-            rng=np.random.default_rng(self.seed),
-            frame_skip=self.config.frame_skip,
-            sticky_probability=self.config.sticky_probability,
-            pooling=self.config.pooling,
-            observations_per_step=self.config.observations_per_step,
-            episode_cap_frames=self.config.episode_cap_frames,
-            screen_size=self.config.screen_size,
-        )
+        # An agent's configuration that still holds the Atari fields may stand for the settings.
+        held: int = self.observations_per_step or getattr(self.settings, "observations_per_step", 1)
+        rng = np.random.default_rng(self.seed)
+        return AtariEnvironment(self.game, self.settings, rng=rng, observations_per_step=held)
+
+
+def make(
+    name: str, settings: AtariSettings, *, seed: np.random.SeedSequence, observations_per_step: int = 1
+) -> AtariEnvironment:
+    """Make the environment of one trial."""
+    rng = np.random.default_rng(seed)
+    return AtariEnvironment(name, settings, rng=rng, observations_per_step=observations_per_step)
+
+
+FAMILY = Family(
+    prefix="",
+    summary="Atari game with the paper's protocol",
+    example="freeway",
+    settings=PAPER_SETTINGS,
+    make=make,
+    names=available_games,
+    resolve=find_game,
+)
+
+
+def _resume_problem(game: str) -> str:
+    if game in INEXACT_GAMES:
+        return f"ALE does not restore {game} exactly (measured with ale-py 0.12.1)."
+    return ""
 
 
 def _load_emulator(game: str) -> Any:
@@ -219,6 +299,7 @@ class ScreenPooling:
         except ImportError as error:
             raise UsageError(f"Atari games need OpenCV: {INSTALL_COMMAND}") from error
         self._cv2: Any = cv2
+        self.opencv_version: str = cv2.__version__
         self._size = (screen_size, screen_size)
         self._table = pooling_table(pooling, num_rows)
         self._unchanged = np.ascontiguousarray(self._table.diagonal())

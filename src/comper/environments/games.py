@@ -36,12 +36,17 @@ def available_games() -> tuple[str, ...]:
     return tuple(sorted(name for name in _shipped_names() if _is_playable(name)))
 
 
+def find_game(name: str) -> str | None:
+    """The one name of a game, from any usual spelling of it; None where no game is called that."""
+    game = _names_by_letters().get(_letters_of(name))
+    return game if game is not None and _is_playable(game) else None
+
+
 def resolve_game(name: str) -> str:
-    """The one name of a game, from any usual spelling of it."""
-    letters = _letters(_ID_SUFFIX.sub("", _ID_PREFIX.sub("", name.strip())))
-    game = _names_by_letters().get(letters)
-    if game is None or not _is_playable(game):
-        raise UsageError(f"No game is called {name!r}. {_suggestion(letters)}")
+    """The one name of a game, from any usual spelling of it; a wrong one is answered with the nearest."""
+    game = find_game(name)
+    if game is None:
+        raise UsageError(f"No game is called {name!r}. {_suggestion(_letters_of(name))}")
     return game
 
 
@@ -75,6 +80,10 @@ def _shipped_names() -> list[str]:
 def _is_playable(name: str) -> bool:
     # Loading a ROM that ALE does not support ends the process, so this is asked first.
     return import_ale().ALEInterface.isSupportedROM(rom_path(name)) is not None
+
+
+def _letters_of(name: str) -> str:
+    return _letters(_ID_SUFFIX.sub("", _ID_PREFIX.sub("", name.strip())))
 
 
 def _letters(name: str) -> str:

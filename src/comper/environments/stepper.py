@@ -1,7 +1,7 @@
 """Many environments stepped together, in this process or in workers beside it, with the same results.
 
-A trial is an environment's place in the list. `send` and `receive` are the two halves of `step`: between them a learner can
-work while the emulators do.
+A trial is an environment's position in the list. `send` and `receive` are the two halves of `step`: between them a learner
+can work while the environments do.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ import signal
 import tempfile
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -23,10 +22,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from comper.environments.interface import Environment, Step
+from comper.environments.interface import Environment, EnvironmentFactory, EnvironmentInfo, Step
 from comper.errors import ComperError
-
-EnvironmentFactory = Callable[[], Environment]
 
 Answer = tuple[ComperError | None, Any]
 """What a worker sends back: what went wrong, or what was asked for."""
@@ -35,53 +32,28 @@ GOODBYE_SECONDS = 5.0
 """How long a worker may take to end by itself."""
 
 
-@dataclass(frozen=True)
-class Signature:
-    """What all environments of a stepper have in common."""
+class Stepper(ABC):
+    """T environments, one per trial, with observations and actions of the same kind."""
 
-    num_actions: int
-    frame_shape: tuple[int, ...]
-    frame_dtype: np.dtype[Any]
-    observations_per_step: int
-
-    @classmethod
-    def of(cls, env: Environment) -> Signature:
-        return cls(env.num_actions, env.frame_shape, env.frame_dtype, env.observations_per_step)
-
-    @classmethod
-    def common(cls, signatures: Sequence[Signature]) -> Signature:
-        """The one signature of all, or an error that names the first trial that differs."""
-        if not signatures:
-            raise ValueError("A stepper needs at least one environment.")
-        for trial, signature in enumerate(signatures):
-            if signature != signatures[0]:
-                raise ValueError(
-                    f"Trial {trial} has {signature}, but trial 0 has {signatures[0]}: a stepper needs them alike."
-                )
-        return signatures[0]
+    def __init__(self, infos: Sequence[EnvironmentInfo], observations_per_step: Sequence[int]) -> None:
+        _require_alike(infos, observations_per_step)
+        self.num_trials = len(infos)
+        self.infos = tuple(infos)
+        """What each trial's environment says about itself."""
+        self.observations_per_step = observations_per_step[0]
+        self._is_waiting = False
 
     @property
-    def slot(self) -> np.dtype[Any]:
-        """Memory layout of one Step."""
-        frames = (self.frame_dtype, (self.observations_per_step, *self.frame_shape))
-        fields = [("frames", *frames), ("reward", "f8"), ("num_frames", "i8"), ("terminated", "?"), ("truncated", "?")]
-        return np.dtype(fields, align=True)
-
-
-class Stepper(ABC):
-    """T environments, one a trial."""
-
-    def __init__(self, signatures: Sequence[Signature]) -> None:
-        self.num_trials = len(signatures)
-        self.signature = Signature.common(signatures)
-        self._is_waiting = False
+    def info(self) -> EnvironmentInfo:
+        """What all environments have in common: observations and actions; names and scores are the first one's."""
+        return self.infos[0]
 
     @abstractmethod
     def reset(self, trial: int) -> NDArray[Any]:
         """Start an episode of one trial and return its first observation."""
 
     def send(self, actions: Sequence[int], trials: Sequence[int]) -> None:
-        """Let the listed trials take their actions; `receive` has what came of it."""
+        """Let the listed trials take their actions; `receive` returns the results."""
         self._require_idle()
         if len(actions) != len(trials) or len(set(trials)) != len(trials):
             raise ValueError(f"{len(actions)} actions for the trials {list(trials)}: each trial takes one.")
@@ -104,14 +76,14 @@ class Stepper(ABC):
 
     @abstractmethod
     def state_dict(self, trial: int) -> dict[str, Any]:
-        """Write down the state of one trial's environment."""
+        """Return the state of one trial's environment."""
 
     @abstractmethod
     def load_state_dict(self, trial: int, state: dict[str, Any]) -> None:
         """Restore the state of one trial's environment."""
 
-    def close(self) -> None:  # noqa: B027 -- closing a stepper that holds nothing is right
-        """Let go of processes and memory."""
+    def close(self) -> None:  # noqa: B027 -- a stepper that holds nothing has nothing to close
+        """Release processes and memory."""
 
     def __enter__(self) -> Self:
         return self
@@ -134,11 +106,28 @@ class Stepper(ABC):
             raise ValueError(f"trial = {trial!r}: must be 0 to {self.num_trials - 1}.")
 
 
+def _require_alike(infos: Sequence[EnvironmentInfo], observations_per_step: Sequence[int]) -> None:
+    """Name the first trial whose steps would not fit beside those of trial 0."""
+    if not infos:
+        raise ValueError("A stepper needs at least one environment.")
+    layouts = [
+        (info.num_actions, info.observation_shape, info.observation_dtype.name, held)
+        for info, held in zip(infos, observations_per_step, strict=True)
+    ]
+    for trial, layout in enumerate(layouts):
+        if layout != layouts[0]:
+            what = "(actions, observation shape, dtype, observations per step)"
+            raise ValueError(
+                f"Trial {trial} ({infos[trial].name}) has {what} {layout}, but trial 0 ({infos[0].name}) has {layouts[0]}:"
+                " environments that are trained together must be alike."
+            )
+
+
 class SerialStepper(Stepper):
     """The environments one after another, in this process."""
 
     def __init__(self, environments: Sequence[Environment]) -> None:
-        super().__init__([Signature.of(env) for env in environments])
+        super().__init__([env.info for env in environments], [env.observations_per_step for env in environments])
         self._environments = list(environments)
         self._sent: list[tuple[int, int]] = []
 
@@ -150,6 +139,9 @@ class SerialStepper(Stepper):
 
     def load_state_dict(self, trial: int, state: dict[str, Any]) -> None:
         self._environment(trial).load_state_dict(state)
+
+    def close(self) -> None:
+        _close(self._environments)
 
     def _send(self, actions: list[int], trials: list[int]) -> None:
         self._sent = list(zip(actions, trials, strict=True))
@@ -163,11 +155,20 @@ class SerialStepper(Stepper):
         return self._environments[trial]
 
 
+def _close(environments: Iterable[Environment]) -> None:
+    """Close those that hold something: Gymnasium's may hold a window or a simulator."""
+    for environment in environments:
+        close = getattr(environment, "close", None)
+        if close is not None:
+            close()
+
+
 class ProcessStepper(Stepper):
     """The environments in worker processes; frames come back through shared memory.
 
-    Factories travel to the workers, so they must be picklable (`AtariFactory`). A worker ends when its pipe to this process
-    closes, however this process ends. A script that makes one needs the usual `if __name__ == "__main__":`.
+    Factories are sent to the workers, so they must be picklable (`EnvironmentSpec.is_picklable`). A worker ends when its
+    pipe to this process closes, however this process ends. A script that makes one needs the usual
+    `if __name__ == "__main__":`.
     """
 
     def __init__(self, factories: Sequence[EnvironmentFactory], *, num_workers: int) -> None:
@@ -180,7 +181,8 @@ class ProcessStepper(Stepper):
         self._sent: list[int] = []
         self._busy: list[_WorkerHandle] = []
         try:
-            super().__init__(self._begin())
+            made = self._make_environments()
+            super().__init__([info for info, _ in made], [held for _, held in made])
             self._slots = self._share_slots()
         except BaseException:
             self._shut_down()
@@ -234,21 +236,22 @@ class ProcessStepper(Stepper):
         worker.ask(verb, *arguments)
         return _results([worker])[0]
 
-    def _begin(self) -> list[Signature]:
+    def _make_environments(self) -> list[tuple[EnvironmentInfo, int]]:
         """Let all workers make their environments, at the same time."""
         for worker in self._workers:
-            worker.ask("begin")
-        signatures = {trial: signature for part in _results(self._workers) for trial, signature in part.items()}
-        return [signatures[trial] for trial in sorted(signatures)]
+            worker.ask("make_environments")
+        made = {trial: about for part in _results(self._workers) for trial, about in part.items()}
+        return [made[trial] for trial in sorted(made)]
 
     def _share_slots(self) -> NDArray[Any]:
         """Map the memory that the workers write their steps to."""
-        path = _make_shared_file(self.num_trials * self.signature.slot.itemsize)
+        slot = _slot(self.infos[0], self.observations_per_step)
+        path = _make_shared_file(self.num_trials * slot.itemsize)
         try:
             for worker in self._workers:
-                worker.ask("attach", str(path), self.signature, self.num_trials)
+                worker.ask("attach", str(path), slot, self.num_trials)
             _results(self._workers)
-            return _map_slots(path, self.signature, self.num_trials)
+            return _map_slots(path, slot, self.num_trials)
         finally:
             # All have it open: without a name it is gone with the last of them, even if all are killed.
             with contextlib.suppress(PermissionError):  # Windows keeps the name of an open file
@@ -263,8 +266,15 @@ def _make_shared_file(num_bytes: int) -> Path:
     return Path(name)
 
 
-def _map_slots(path: Path, signature: Signature, num_trials: int) -> NDArray[Any]:
-    return np.memmap(path, dtype=signature.slot, mode="r+", shape=(num_trials,))
+def _slot(info: EnvironmentInfo, observations_per_step: int) -> np.dtype[Any]:
+    """Memory layout of one Step."""
+    frames = (info.observation_dtype, (observations_per_step, *info.observation_shape))
+    fields = [("frames", *frames), ("reward", "f8"), ("num_frames", "i8"), ("terminated", "?"), ("truncated", "?")]
+    return np.dtype(fields, align=True)
+
+
+def _map_slots(path: Path, slot: np.dtype[Any], num_trials: int) -> NDArray[Any]:
+    return np.memmap(path, dtype=slot, mode="r+", shape=(num_trials,))
 
 
 class _WorkerHandle:
@@ -278,7 +288,7 @@ class _WorkerHandle:
     def ask(self, verb: str, *arguments: Any) -> None:
         if self.connection.closed:
             raise ValueError("The stepper is closed.")
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # `wait` tells that the worker is gone
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # `wait` reports that the worker is gone
             self.connection.send((verb, *arguments))
 
     def wait(self) -> Answer:
@@ -292,8 +302,8 @@ class _WorkerHandle:
 
 
 def _results(workers: Sequence[_WorkerHandle]) -> list[Any]:
-    """What the workers that were asked have found."""
-    # All answers are in before a failure is told, or the next question would meet an old answer.
+    """What the workers answered to their last questions."""
+    # All answers are read before a failure is raised, or the next question would get an old answer.
     answers = [worker.wait() for worker in workers]
     for error, _ in answers:
         if error is not None:
@@ -307,9 +317,24 @@ def _start(factories: dict[int, EnvironmentFactory]) -> _WorkerHandle:
     context: Any = multiprocessing.get_context(method)
     ours, theirs = context.Pipe()
     process = context.Process(target=_work, args=(theirs, factories), daemon=True)
-    process.start()
+    with _safe_path():
+        process.start()
     theirs.close()
     return _WorkerHandle(process, ours, list(factories))
+
+
+@contextlib.contextmanager
+def _safe_path() -> Iterator[None]:
+    """Keep a new Python process from importing files of the working folder in place of the standard library's."""
+    before = os.environ.get("PYTHONSAFEPATH")
+    os.environ["PYTHONSAFEPATH"] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONSAFEPATH"]
+        else:
+            os.environ["PYTHONSAFEPATH"] = before
 
 
 def _stop(workers: Sequence[_WorkerHandle]) -> None:
@@ -333,12 +358,12 @@ class _Worker:
         self._environments: dict[int, Environment] = {}
         self._slots: NDArray[Any] = np.empty(0)
 
-    def begin(self) -> dict[int, Signature]:
+    def make_environments(self) -> dict[int, tuple[EnvironmentInfo, int]]:
         self._environments = {trial: factory() for trial, factory in self._factories.items()}
-        return {trial: Signature.of(env) for trial, env in self._environments.items()}
+        return {trial: (env.info, env.observations_per_step) for trial, env in self._environments.items()}
 
-    def attach(self, path: str, signature: Signature, num_trials: int) -> None:
-        self._slots = _map_slots(Path(path), signature, num_trials)
+    def attach(self, path: str, slot: np.dtype[Any], num_trials: int) -> None:
+        self._slots = _map_slots(Path(path), slot, num_trials)
 
     def reset(self, trial: int) -> None:
         self._slots["frames"][trial, 0] = self._environments[trial].reset()
@@ -359,18 +384,22 @@ class _Worker:
     def load_state_dict(self, trial: int, state: dict[str, Any]) -> None:
         self._environments[trial].load_state_dict(state)
 
+    def close(self) -> None:
+        _close(self._environments.values())
+
 
 def _work(connection: Connection, factories: Mapping[int, EnvironmentFactory]) -> None:
-    # Ctrl-C, or a cluster's farewell, reaches the whole group: the parent decides what becomes of it, and closes the pipe.
+    # Ctrl-C, or a cluster's SIGTERM, reaches the whole group: the parent decides what happens, and closes the pipe.
     for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1"):
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.SIG_IGN)
     _use_one_thread()
     worker = _Worker(factories)
-    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the parent is gone, and so is the work
+    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the parent has closed the pipe, or died
         while True:
             verb, *arguments = connection.recv()
             connection.send(_answer(getattr(worker, verb), *arguments))
+    worker.close()
 
 
 def _use_one_thread() -> None:
@@ -382,7 +411,7 @@ def _use_one_thread() -> None:
 
 
 def _answer(question: Callable[..., Any], *arguments: Any) -> Answer:
-    """Whatever goes wrong travels to the parent as one sentence."""
+    """Answer a question; whatever goes wrong is sent to the parent as one sentence."""
     try:
         return None, question(*arguments)
     except ComperError as error:

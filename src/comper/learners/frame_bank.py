@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,7 +11,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from comper.memory.frames import FrameStore
-from comper.networks.devices import computes_together
+from comper.networks import stacking
+
+FrameReader = Callable[[slice], Tensor]
+"""Gives the frames of some columns of the ids it was made for."""
 
 
 class FrameBank:
@@ -22,7 +24,7 @@ class FrameBank:
         self._stores = stores
         self.device = device
         self._shape = stores[0].shape
-        self._has_copy = computes_together(device)
+        self._has_copy = stacking.computes_together(device)
         if self._has_copy:
             self._copy = torch.empty((len(stores), 0, *self._shape), dtype=_torch_dtype(stores[0]), device=device)
             for store in stores:
@@ -34,15 +36,17 @@ class FrameBank:
 
     def gather(self, ids: NDArray[np.int64], trials: Sequence[int]) -> Tensor:
         """Frames (n, ..., *frame_shape) of ids (n, ...), a row for each trial."""
-        return self.locate(ids, trials).frames()
+        return self.reader(ids, trials)(slice(None))
 
-    def locate(self, ids: NDArray[np.int64], trials: Sequence[int]) -> Places:
-        """Where the frames of ids (n, B, ...) are, for gathering them batch by batch. Valid until a frame is taken in."""
+    def reader(self, ids: NDArray[np.int64], trials: Sequence[int]) -> FrameReader:
+        """A function that gathers frames of ids (n, B, ...) batch by batch. Valid until a store takes in another frame."""
         if not self._has_copy:
-            return HostPlaces([self._stores[trial] for trial in trials], ids)
+            stores = [self._stores[trial] for trial in trials]
+            return lambda columns: _read(stores, ids[:, columns])
         self._bring_up_to_date()
-        trial_column = np.asarray(trials).reshape(-1, *[1] * (ids.ndim - 1))
-        return DevicePlaces(self._copy.flatten(0, 1), self.tensor(trial_column * self._copy.shape[1] + ids))
+        frames, capacity = self._copy.flatten(0, 1), self._copy.shape[1]
+        slots = self.tensor(np.asarray(trials).reshape(-1, *[1] * (ids.ndim - 1)) * capacity + ids)
+        return lambda columns: frames[slots[:, columns]]
 
     def _bring_up_to_date(self) -> None:
         """Copy to the device what the stores have taken in since the last time, all trials in one transfer."""
@@ -62,39 +66,12 @@ class FrameBank:
             self._copy = larger
 
 
-class Places(Protocol):
-    """Frames that were asked for and not gathered yet."""
-
-    def frames(self, start: int = 0, stop: int | None = None) -> Tensor:
-        """The frames of columns start to stop of the ids."""
-
-
-@dataclass(frozen=True)
-class HostPlaces:
-    """Frames in main memory, a store for each row of ids."""
-
-    stores: Sequence[FrameStore]
-    ids: NDArray[np.int64]
-
-    def frames(self, start: int = 0, stop: int | None = None) -> Tensor:
-        """The frames of columns start to stop of the ids."""
-        ids = self.ids[:, start:stop]
-        frames = np.empty((*ids.shape, *self.stores[0].shape), self.stores[0].dtype)
-        for store, row, out in zip(self.stores, ids, frames, strict=True):
-            store.gather(row, out)
-        return torch.from_numpy(frames)
-
-
-@dataclass(frozen=True)
-class DevicePlaces:
-    """Frames in a GPU's memory, all trials' in one row."""
-
-    stores: Tensor
-    ids: Tensor
-
-    def frames(self, start: int = 0, stop: int | None = None) -> Tensor:
-        """The frames of columns start to stop of the ids."""
-        return self.stores[self.ids[:, start:stop]]
+def _read(stores: Sequence[FrameStore], ids: NDArray[np.int64]) -> Tensor:
+    """The frames of ids (n, ...), a store for each row."""
+    frames = np.empty((*ids.shape, *stores[0].shape), stores[0].dtype)
+    for store, row, out in zip(stores, ids, frames, strict=True):
+        store.gather(row, out)
+    return torch.from_numpy(frames)
 
 
 def _new_frames(store: FrameStore) -> list[int]:

@@ -1,14 +1,16 @@
-"""Frames, each stored once: what makes a transition a few integers and strict similarity an equality of integers.
+"""Frames, each stored once. A transition is then a few integers, and strict similarity is equality of integers.
 
 Consecutive transitions share frames (s' of one is s of the next), stacked states share three of four, and games repeat
 themselves. `FrameStore` interns frames by content: equal pixels get the same id, so comparing ids compares pixels.
+`ObservationHistory` makes the states of a trial from them.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
-from typing import Any
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -16,38 +18,124 @@ import numpy.typing as npt
 Ids = Sequence[int] | npt.NDArray[np.integer[Any]]
 
 
-class FrameStore:
-    """Frames interned by content and counted by reference; a frame nobody refers to is forgotten.
+class PixelStorage(Protocol):
+    """How a frame store keeps its pixels, by slot. Only a free slot is written, only a written one is read or erased."""
 
-    Ids are slots of `frames`. A new frame takes the lowest free slot, so ids depend on the calls alone, never on the
+    def enlarge(self, capacity: int) -> None:
+        """Make room for this many slots."""
+
+    def write(self, slot: int, frame: npt.NDArray[Any]) -> None:
+        """Keep a copy of the frame."""
+
+    def erase(self, slot: int) -> None:
+        """Free the slot."""
+
+    def content(self, slot: int) -> bytes:
+        """The pixels of one frame as bytes."""
+
+    def gather(self, slots: Ids, out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
+        """A copy of the pixels, in the order and shape of the slots; written to `out` if it is given."""
+
+    def array_and_rows(self, slots: npt.NDArray[np.int64]) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+        """An array (.., *shape) and the rows of it that hold these frames. It is read at once and never written."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the frames held."""
+
+    def coding(self, slots: npt.NDArray[np.int64]) -> dict[str, Any]:
+        """What `restore` needs besides the pixels to keep these frames in the same number of bytes."""
+
+    def restore(self, slots: Sequence[int], frames: npt.NDArray[Any], coding: dict[str, Any]) -> None:
+        """Write the frames of a saved store into this new storage."""
+
+
+StorageFactory = Callable[[tuple[int, ...], np.dtype[Any], int], PixelStorage]
+"""(frame shape, dtype, capacity) -> a new storage."""
+
+
+class PlainPixels:
+    """Frames in one array: the fastest storage."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any], capacity: int) -> None:
+        self._array = np.empty((capacity, *shape), dtype)  # pages that were not written yet take no memory
+        self._frame_bytes = math.prod(shape) * dtype.itemsize
+        self._num_frames = 0
+
+    def enlarge(self, capacity: int) -> None:
+        larger = np.empty((capacity, *self._array.shape[1:]), self._array.dtype)
+        larger[: len(self._array)] = self._array
+        self._array = larger
+
+    def write(self, slot: int, frame: npt.NDArray[Any]) -> None:
+        self._array[slot] = frame
+        self._num_frames += 1
+
+    def erase(self, slot: int) -> None:
+        self._num_frames -= 1  # the next frame in this slot overwrites the pixels
+
+    def content(self, slot: int) -> bytes:
+        content: bytes = self._array[slot].tobytes()
+        return content
+
+    def gather(self, slots: Ids, out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
+        return self._array.take(slots, axis=0, out=out, mode="clip")  # clip: unbuffered, so faster
+
+    def array_and_rows(self, slots: npt.NDArray[np.int64]) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+        return self._array, slots  # nothing is copied
+
+    @property
+    def nbytes(self) -> int:
+        return self._num_frames * self._frame_bytes
+
+    def coding(self, slots: npt.NDArray[np.int64]) -> dict[str, Any]:
+        return {}
+
+    def restore(self, slots: Sequence[int], frames: npt.NDArray[Any], coding: dict[str, Any]) -> None:
+        for slot, frame in zip(slots, frames, strict=True):
+            self.write(slot, frame)
+
+
+class FrameStore:
+    """Frames interned by content and counted by reference; a frame without references is forgotten.
+
+    An id is the slot of its frame. A new frame takes the lowest free slot, so ids depend only on the calls, never on the
     interpreter's hash seed, and a store read back from `state_dict` goes on with the same ids.
     """
 
     _hash: Callable[[bytes], int] = staticmethod(hash)
 
-    def __init__(self, shape: Sequence[int], dtype: npt.DTypeLike = np.uint8, *, initial_capacity: int = 1024) -> None:
+    def __init__(
+        self,
+        shape: Sequence[int],
+        dtype: npt.DTypeLike = np.uint8,
+        *,
+        initial_capacity: int = 1024,
+        storage: StorageFactory = PlainPixels,
+    ) -> None:
         if initial_capacity < 1:
             raise ValueError(f"initial_capacity = {initial_capacity}: must be 1 or more.")
         self.shape = tuple(int(n) for n in shape)
         self.dtype = np.dtype(dtype)
         self._is_float = np.issubdtype(self.dtype, np.floating)
+        self._make_storage = storage
         self._next_serial = 0
         self.journal: list[int] | None = None
-        """Set to [] by whoever keeps a copy of the frames: every slot that gets new content is then noted here."""
+        """Set it to [] to keep a copy of the frames elsewhere: every slot with new content is then appended to it."""
         self._clear(initial_capacity)
 
     def _clear(self, capacity: int) -> None:
-        self._allocate(capacity)
+        self._pixels = self._make_storage(self.shape, self.dtype, capacity)
         self._counts = [0] * capacity
         self._serials = np.full(capacity, -1, np.int64)
-        self._ids_by_hash: dict[int, int | tuple[int, ...]] = {}  # an id alone is half as large as a tuple of one
+        self._ids_by_hash: dict[int, int | tuple[int, ...]] = {}  # a single id takes half the space of a tuple of one
         self._free: list[int] = []  # a heap of the free slots below _end
         self._end = 0  # slots from here on were never used
 
     # Frames in and out.
 
     def intern(self, frame: npt.NDArray[Any]) -> int:
-        """The id of this content. The caller owns one more reference to it and gives it back with `release`."""
+        """Return the id of this content. The caller owns one more reference to it and gives it back with `release`."""
         if frame.shape != self.shape or frame.dtype != self.dtype:
             raise ValueError(f"frame of {frame.dtype}{frame.shape}: the store holds {self.dtype}{self.shape}.")
         if self._is_float:
@@ -56,23 +144,23 @@ class FrameStore:
         key = self._hash(content)
         ids = self._ids_of(key)
         for i in ids:
-            if self._content(i) == content:
+            if self._pixels.content(i) == content:
                 self._counts[i] += 1
                 return i
         i = self._take_slot()
-        self._write(i, frame)
+        self._pixels.write(i, frame)
         self._counts[i] = 1
         self._list(key, (*ids, i))
         return i
 
     def retain(self, ids: Ids) -> None:
-        """One more reference for each id; an id that occurs twice counts twice."""
+        """Add one reference for each id; an id that occurs twice counts twice."""
         counts = self._counts
         for i in self._held(ids):
             counts[i] += 1
 
     def release(self, ids: Ids) -> None:
-        """One reference less for each id; frames without any are forgotten and their slots are free again."""
+        """Give back one reference for each id; frames without any are forgotten and their slots are free again."""
         counts = self._counts
         held = self._held(ids)
         for i in held:
@@ -107,14 +195,14 @@ class FrameStore:
 
     def _grow(self) -> None:
         n = self.capacity
-        self._enlarge(2 * n)
+        self._pixels.enlarge(2 * n)
         self._counts += [0] * n
         self._serials = np.concatenate([self._serials, np.full(n, -1, np.int64)])
 
     def _forget(self, i: int) -> None:
-        key = self._hash(self._content(i))
+        key = self._hash(self._pixels.content(i))
         self._list(key, tuple(j for j in self._ids_of(key) if j != i))
-        self._erase(i)
+        self._pixels.erase(i)
         self._serials[i] = -1
         heapq.heappush(self._free, i)
 
@@ -129,54 +217,29 @@ class FrameStore:
         else:
             del self._ids_by_hash[key]
 
-    # How the pixels are kept: all that `CompressedFrameStore` does otherwise.
+    # Frames as data.
 
-    def _allocate(self, capacity: int) -> None:
-        self._frames = np.empty((capacity, *self.shape), self.dtype)  # pages not yet written cost nothing
+    def gather(self, ids: Ids, out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
+        """Return the pixels of these frames, in the order and shape of the ids; written to `out` if it is given."""
+        return self._pixels.gather(ids, out)
 
-    def _enlarge(self, capacity: int) -> None:
-        old = self._frames
-        self._allocate(capacity)
-        self._frames[: len(old)] = old
-
-    def _write(self, i: int, frame: npt.NDArray[Any]) -> None:
-        self._frames[i] = frame
-
-    def _erase(self, i: int) -> None:
-        """Nothing: the next frame in this slot takes the place of the pixels."""
-
-    def _content(self, i: int) -> bytes:
-        content: bytes = self._frames[i].tobytes()
-        return content
+    def array_and_rows(self, ids: npt.NDArray[np.int64]) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+        """An array (.., *shape) and the rows of it that hold these frames, without a copy if possible. Do not keep it."""
+        return self._pixels.array_and_rows(ids)
 
     @property
     def capacity(self) -> int:
         """Slots there are now; the store grows when they are used up."""
-        return len(self._frames)
-
-    def gather(self, ids: Ids, out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
-        """The pixels of these frames, in the order and shape of the ids; into `out` where it is given."""
-        return np.take(self._frames, ids, axis=0, out=out, mode="clip")  # clip: unbuffered, so faster
-
-    def located(self, ids: npt.NDArray[np.int64]) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
-        """An array (.., *shape) and the rows in which these frames stand: the store's own, so that nothing is copied."""
-        return self._frames, ids
+        return len(self._counts)
 
     @property
     def nbytes(self) -> int:
         """Bytes of the frames held."""
-        return len(self) * int(np.prod(self.shape)) * self.dtype.itemsize
-
-    # Frames as data.
-
-    @property
-    def frames(self) -> npt.NDArray[Any]:
-        """The backing array (capacity, *shape). Growing replaces it, so do not keep it. `gather` works with every store."""
-        return self._frames
+        return self._pixels.nbytes
 
     @property
     def serials(self) -> npt.NDArray[np.int64]:
-        """For each slot a number that no other content of this store ever had, -1 when free: tells cached work from stale."""
+        """For each slot a number that no other content of this store ever had, -1 when free: shows what a cache must renew."""
         return self._serials
 
     def __len__(self) -> int:
@@ -198,8 +261,8 @@ class FrameStore:
         return {"ids": ids, "counts": counts, "frames": self.gather(ids)}
 
     def coding(self, ids: npt.NDArray[np.int64]) -> dict[str, Any]:
-        """How these frames are kept, where that is more than their pixels: may be given to `load_state_dict` as well."""
-        return {}
+        """How these frames are compressed, if they are; `load_state_dict` accepts it as `coding`."""
+        return self._pixels.coding(ids)
 
     def held(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """The ids held and how many references there are to each."""
@@ -208,7 +271,7 @@ class FrameStore:
         return ids, counts[ids]
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Become the store that wrote this state. Serials are new: what others cached about the old frames is stale."""
+        """Become the store that wrote this state. Serials are new, so every cache of frames is renewed."""
         ids, counts, frames = (np.asarray(state[name]) for name in ("ids", "counts", "frames"))
         if frames.shape != (len(ids), *self.shape) or frames.dtype != self.dtype:
             raise ValueError(f"state of frames {frames.dtype}{frames.shape[1:]}: the store holds {self.dtype}{self.shape}.")
@@ -217,7 +280,7 @@ class FrameStore:
             capacity *= 2
         self._clear(capacity)
         self._end = end
-        self._restore(ids.tolist(), frames, state.get("coding", {}))
+        self._pixels.restore(ids.tolist(), frames, state.get("coding", {}))
         for i, count in zip(ids.tolist(), counts.tolist(), strict=True):
             self._counts[i] = count
         self._serials[ids] = self._next_serial + np.arange(len(ids))
@@ -226,28 +289,66 @@ class FrameStore:
         if self.journal is not None:
             self.journal[:] = ids.tolist()
         for i in ids.tolist():
-            key = self._hash(self._content(i))
+            key = self._hash(self._pixels.content(i))
             self._list(key, (*self._ids_of(key), i))
-
-    def _restore(self, ids: list[int], frames: npt.NDArray[Any], coding: dict[str, Any]) -> None:
-        for i, frame in zip(ids, frames, strict=True):
-            self._write(i, frame)
 
     def check_valid(self) -> tuple[bool, str]:
         """Whether the invariants hold, and the first that does not."""
         held = [i for i, count in enumerate(self._counts) if count]
         listed = sorted(i for key in self._ids_by_hash for i in self._ids_of(key))
-        contents = {self._content(i) for i in held}
+        contents = {i: self._pixels.content(i) for i in held}
         serials = self._serials[held]
         claims = {
             "no negative reference count": min(self._counts) >= 0,
             "the frames counted are the frames listed by hash": held == listed,
             "every slot below the end is held or free": sorted([*held, *self._free]) == list(range(self._end)),
-            "no content is stored twice": len(contents) == len(held),
-            "every frame is listed under its hash": all(
-                self._hash(self._content(i)) == key for key in self._ids_by_hash for i in self._ids_of(key)
-            ),
+            "no content is stored twice": len(set(contents.values())) == len(held),
+            "every frame is listed under its hash": all(i in self._ids_of(self._hash(contents[i])) for i in held),
             "serials of held frames differ": len(np.unique(serials)) == len(held) and bool((serials >= 0).all()),
         }
         broken = [claim for claim, holds in claims.items() if not holds]
         return not broken, broken[0] if broken else "valid"
+
+
+class ObservationHistory:
+    """The current state s_t of a trial and the one before it; both hold references to their frames.
+
+    single:   a | b | c ...                 one new frame per step, one frame per state
+    rolling:  aaaa | aaab | aabc | abcd     one new frame per step, four frames per state
+    stacked:  aaaa | bcde | fghi            four new frames per step, four frames per state (A8)
+    """
+
+    def __init__(self, frames: FrameStore, history_length: int):
+        self._frames = frames
+        self._length = history_length
+        self._previous: tuple[int, ...] = ()
+        self.state: tuple[int, ...] = ()
+
+    def reset(self, frame: npt.NDArray[Any]) -> None:
+        """Begin an episode: its first frame fills the whole state (A8)."""
+        self._release()
+        first = self._frames.intern(frame)
+        self.state = (first,) * self._length
+        self._frames.retain(self.state[1:])
+
+    def advance(self, frames: Iterable[npt.NDArray[Any]]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Take in new frames, oldest first; return (s_t, s_t+1), valid until the next call."""
+        new = tuple(self._frames.intern(frame) for frame in frames)
+        joined = self.state + new
+        self._frames.retain(self.state)  # once more, as part of `joined`
+        self._frames.release(joined[: -self._length])
+        self._frames.release(self._previous)
+        self._previous, self.state = self.state, joined[-self._length :]
+        return self._previous, self.state
+
+    def _release(self) -> None:
+        self._frames.release(self._previous + self.state)
+        self._previous = self.state = ()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The frame ids of both states."""
+        return {"previous": np.array(self._previous, np.int64), "state": np.array(self.state, np.int64)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Read back what `state_dict` wrote. The frame store's own state has counted these references already."""
+        self._previous, self.state = tuple(state["previous"].tolist()), tuple(state["state"].tolist())

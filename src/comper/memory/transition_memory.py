@@ -1,14 +1,18 @@
-"""The Transition Memory TM with its index TMI: sets of similar transitions and their latest Q-values. Sections 4.2 and 4.5.
+"""The Transition Memory TM with its index TMI, Sections 4.2 and 4.5, and the Reduced Transition Memory RTM, Section 4.3.
 
-A set ST_i is known by its number T^i (`set_id`) for as long as it is remembered. It is *in TM* from the moment one of its
-transitions is stored until it is taken to train the QLSTM; it re-enters TM, under the same number, when the transition occurs
-again or returns from a replay with a new Q-value (Section 4.2). A5: what is taken leaves TM; the rest stays.
+A set ST_i of similar transitions has the number T^i (`set_id`) for as long as it is remembered. It is *in TM* from the moment
+one of its transitions is stored until it is taken to train the QLSTM. It re-enters TM, with the same number, when one of its
+transitions occurs again or is replayed and gets a new Q-value (Section 4.2). A5: what is taken leaves TM; the rest stays.
+
+`TransitionMemory` and `ReducedTransitionMemory` belong to one trial; `TransitionMemories` and `ReducedTransitionMemories` are
+those of T trials as one, which is how Algorithm 2 uses them.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,13 +20,14 @@ from numpy.typing import NDArray
 
 from comper.memory.frames import FrameStore
 from comper.memory.indexes import NO_MATCH, SimilarityIndex, TransitionKey
-from comper.memory.transitions import Transition, TransitionBatch, TransitionTable
+from comper.memory.transitions import Batch, Sample, Transition, TransitionBatch, TransitionTable
 
-NO_SUCCESSOR = -1
+NO_SET = -1
+ABSENT = -1
 
 
 class TransitionMemory:
-    """TM = {[T^i, ST_i]}: one row a set, with its first transition, its latest Q-values and what followed it. Equation 4."""
+    """TM = {[T^i, ST_i]}: one row per set, with its first transition, its latest Q-values and what followed it. Equation 4."""
 
     def __init__(
         self,
@@ -37,20 +42,29 @@ class TransitionMemory:
         self.tmi = index
         self.capacity = capacity
         self._table = TransitionTable(frames, capacity=capacity, history_length=history_length)
-        # One Q-value more than the QLSTM reads: within a set, the newest is the target of those before it (Equation 5).
+        # One Q-value more than the QLSTM reads: in Equation 5 the newest is the target of the ones before it.
         self._q = np.zeros((capacity, sequence_length + 1), np.float32)
         self._num_q = np.zeros(capacity, np.int64)
         self._occurrences = np.zeros(capacity, np.int64)
-        self._successor = np.full(capacity, NO_SUCCESSOR, np.int64)
+        self._successor = np.full(capacity, NO_SET, np.int64)
         self._is_in_tm = np.zeros(capacity, np.bool_)
         self._queue: deque[int] = deque()
         self._size = self._peak = 0
         self._next_set_id = 0
+        self._previous = NO_SET  # the set of the transition before, in the same episode
         self._listeners: list[Callable[[int], None]] = []
         self.similar_hits = 0
         """Occurrences of similarity: transitions met in the environment whose set was known already."""
 
     # Algorithm 1
+
+    def store(self, transition: Transition, q: float, *, is_last: bool) -> int:
+        """File a transition under its set, which follows the one stored before it in the same episode (A1)."""
+        set_id = self.store_transition(transition, q)
+        if self._previous != NO_SET:
+            self.link(self._previous, set_id)
+        self._previous = NO_SET if is_last else set_id
+        return set_id
 
     def store_transition(self, transition: Transition, q: float) -> int:
         """TM-StoreTransition, Algorithm 1: file a transition under its set and return T^i."""
@@ -73,7 +87,7 @@ class TransitionMemory:
         self._q[row] = q
         self._num_q[row] = 1
         self._occurrences[row] = 1
-        self._successor[row] = NO_SUCCESSOR
+        self._successor[row] = NO_SET
         self._enter(set_id)
 
     def _update(self, set_id: int, q: float) -> None:
@@ -83,16 +97,16 @@ class TransitionMemory:
         self._num_q[row] += 1
         self._enter(set_id)
 
-    # What the rest of the method asks of TM
+    # What the rest of Algorithm 2 needs of TM
 
     def link(self, set_id: int, successor_id: int) -> None:
-        """Record that a transition of one set was followed, in its episode, by one of another."""
+        """Record that a transition of the second set followed one of the first in its episode."""
         if self._is_known(np.int64(set_id)):
             self._successor[self._row(set_id)] = successor_id
 
     def refresh(self, set_ids: NDArray[np.int64], q: NDArray[np.float32]) -> None:
         """Return replayed transitions to TM with their new Q-values. Section 4.2; a set drawn twice counts once."""
-        last = len(set_ids) - 1 - np.unique(set_ids[::-1], return_index=True)[1]  # where each set was drawn for the last time
+        last = len(set_ids) - 1 - np.unique(set_ids[::-1], return_index=True)[1]  # the last draw of each set
         last.sort()
         set_ids, rows = set_ids[last], self._row(set_ids[last])
         self._q[rows, :-1] = self._q[rows, 1:]
@@ -104,7 +118,7 @@ class TransitionMemory:
         self._resize(int(returning.sum()))
 
     def take(self, num_sets: int) -> NDArray[np.int64]:
-        """Remove up to so many sets from TM, those longest in it first, and return their numbers."""
+        """Remove at most this many sets from TM, those longest in it first, and return their numbers."""
         taken: list[int] = []
         while self._queue and len(taken) < num_sets:
             set_id = self._queue.popleft()
@@ -115,7 +129,7 @@ class TransitionMemory:
         return np.array(taken, np.int64)
 
     def gather(self, set_ids: NDArray[np.int64]) -> TransitionBatch:
-        """The transitions that represent these sets."""
+        """The representative transition of each of these sets."""
         return self._table.gather(self._row(set_ids))
 
     def q_history(self, set_ids: NDArray[np.int64], *, skip_newest: bool = False) -> NDArray[np.float32]:
@@ -126,7 +140,7 @@ class TransitionMemory:
     def successor_q(self, set_ids: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
         """Latest Q-value of the set that followed each of these, and whether one is known (A1)."""
         successors = self._successor[self._row(set_ids)]
-        is_known = (successors != NO_SUCCESSOR) & self._is_known(successors)
+        is_known = (successors != NO_SET) & self._is_known(successors)
         return self._q[self._row(np.where(is_known, successors, 0)), -1], is_known
 
     def next_q_in_set(self, set_ids: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
@@ -167,7 +181,7 @@ class TransitionMemory:
         return self.frames.nbytes + self.tmi.nbytes + self.num_sets * per_row
 
     def check_valid(self) -> tuple[bool, str]:
-        """Check that TM, TMI and the frame store tell the same story."""
+        """Check that TM, TMI and the frame store agree."""
         queued = [s for s in self._queue if self._is_known(np.int64(s)) and self._is_in_tm[self._row(s)]]
         if len(queued) != self._size or len(set(queued)) != self._size:
             return False, f"{self._size} sets in TM, but {len(queued)} in its queue."
@@ -186,6 +200,7 @@ class TransitionMemory:
             "index": self.tmi.state_dict(),
             "queue": np.array(self._queue, np.int64),
             "counters": np.array([self._size, self._peak, self._next_set_id, self.similar_hits], np.int64),
+            "previous": self._previous,
             **{name: column.copy() for name, column in self._columns().items()},
         }
 
@@ -195,6 +210,7 @@ class TransitionMemory:
         self.tmi.load_state_dict(state["index"])
         self._queue = deque(state["queue"].tolist())
         self._size, self._peak, self._next_set_id, self.similar_hits = state["counters"].tolist()
+        self._previous = int(state["previous"])
         for name, column in self._columns().items():
             column[...] = state[name]
 
@@ -225,7 +241,7 @@ class TransitionMemory:
         self._peak = max(self._peak, self._size)
 
     def _new_set_id(self) -> int:
-        """The next number; where its row is taken, the oldest set is forgotten first (A7)."""
+        """The next number; if its row is taken, the oldest set is forgotten first (A7)."""
         set_id = self._next_set_id
         if set_id >= self.capacity:
             self._forget(set_id - self.capacity)
@@ -240,3 +256,167 @@ class TransitionMemory:
         self._table.erase(row)
         for listener in self._listeners:
             listener(set_id)
+
+
+class ReducedTransitionMemory:
+    """RTM = {τ'_i}: one transition for each set that trained the QLSTM.
+
+    It holds the numbers of the sets, in no order, each at most once; the transitions are those in TM's rows.
+    """
+
+    def __init__(self, tm: TransitionMemory):
+        self._capacity = tm.capacity
+        self._members = np.zeros(tm.capacity, np.int64)
+        self._place = np.full(tm.capacity, ABSENT, np.int64)  # the position in _members of the set in each row
+        self._size = 0
+        tm.on_forget(self.discard)
+
+    def absorb(self, set_ids: NDArray[np.int64]) -> None:
+        """Add the sets that are not in RTM yet. QLSTM.ProduceRTM, Algorithm 2, l. 14."""
+        for set_id in set_ids.tolist():
+            row = set_id % self._capacity
+            if self._place[row] == ABSENT:
+                self._members[self._size] = set_id
+                self._place[row] = self._size
+                self._size += 1
+
+    def sample(self, batch_size: int, rng: np.random.Generator) -> NDArray[np.int64]:
+        """Draw sets uniformly, with replacement: τ' ~ U(RTM), Algorithm 2, l. 17."""
+        if not self._size:
+            raise ValueError("RTM is empty: there is nothing to sample.")
+        return self._members[rng.integers(self._size, size=batch_size)]
+
+    def discard(self, set_id: int) -> None:
+        """Remove a set that TM forgets; the last member takes its place."""
+        row = set_id % self._capacity
+        place = self._place[row]
+        if place == ABSENT:
+            return
+        self._size -= 1
+        last = self._members[self._size]
+        self._members[place] = last
+        self._place[last % self._capacity] = place
+        self._place[row] = ABSENT
+
+    def __len__(self) -> int:
+        return self._size
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._size
+
+    def check_valid(self) -> tuple[bool, str]:
+        """Check that members and places agree."""
+        members = self._members[: self._size]
+        if len(np.unique(members)) != self._size:
+            return False, "a set is in RTM twice."
+        if (self._place[members % self._capacity] != np.arange(self._size)).any():
+            return False, "a member of RTM is not where its place says."
+        if int((self._place != ABSENT).sum()) != self._size:
+            return False, "RTM keeps a place for a set it does not hold."
+        return True, ""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Members in their order."""
+        return {"members": self._members[: self._size].copy()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Read back what `state_dict` wrote."""
+        members = state["members"]
+        self._size = len(members)
+        self._members[: self._size] = members
+        self._place[:] = ABSENT
+        self._place[members % self._capacity] = np.arange(self._size)
+
+
+@dataclass(frozen=True)
+class Sets:
+    """Numbers of sets of some trials. Iterating gives (trial, its set ids)."""
+
+    trials: tuple[int, ...]
+    set_ids: list[NDArray[np.int64]]
+    """One array per trial in `trials`, of any length."""
+
+    def __iter__(self) -> Iterator[tuple[int, NDArray[np.int64]]]:
+        return iter(zip(self.trials, self.set_ids, strict=True))
+
+
+class TransitionMemories:
+    """The TMs of T trials as one; `[trial]` gives one of them."""
+
+    def __init__(self, memories: Sequence[TransitionMemory]):
+        self._memories = memories
+
+    def __getitem__(self, trial: int) -> TransitionMemory:
+        return self._memories[trial]
+
+    def __len__(self) -> int:
+        """The number of trials."""
+        return len(self._memories)
+
+    def store(self, trial: int, transition: Transition, q: float, *, is_last: bool) -> int:
+        """TM.StoreTransition([τ_t, Q_t], δ), Algorithm 1; `is_last` when the episode ends there. Return T^i."""
+        return self._memories[trial].store(transition, q, is_last=is_last)
+
+    def take(self, num_sets: int, trials: Sequence[int]) -> Sets:
+        """Remove at most this many sets of each trial from TM, those longest in it first."""
+        return Sets(tuple(trials), [self._memories[trial].take(num_sets) for trial in trials])
+
+    def gather(self, trial: int, set_ids: NDArray[np.int64]) -> TransitionBatch:
+        """The representative transition of each of these sets."""
+        return self._memories[trial].gather(set_ids)
+
+    def refresh(self, batch: Batch, q: NDArray[np.float32]) -> None:
+        """Return the replayed transitions to TM with their new Q-values (n, B). Section 4.2."""
+        for trial, set_ids, values in zip(batch.trials, batch.set_ids, q, strict=True):
+            self._memories[trial].refresh(set_ids, values)
+
+    def state_dict(self, trial: int) -> dict[str, Any]:
+        """One trial's TM and TMI; its frames are saved beside them."""
+        return self._memories[trial].state_dict()
+
+    def load_state_dict(self, trial: int, state: dict[str, Any]) -> None:
+        """Read back what `state_dict` wrote."""
+        self._memories[trial].load_state_dict(state)
+
+
+class ReducedTransitionMemories:
+    """The RTMs of T trials as one; `[trial]` gives one of them."""
+
+    def __init__(self, tm: TransitionMemories, rngs: Sequence[np.random.Generator], discount: float):
+        self._tm, self._rngs = tm, rngs
+        self._discount = np.float32(discount)
+        self._memories = [ReducedTransitionMemory(tm[trial]) for trial in range(len(tm))]
+
+    def __getitem__(self, trial: int) -> ReducedTransitionMemory:
+        return self._memories[trial]
+
+    def absorb(self, sets: Sets) -> None:
+        """Add the sets that trained the QLSTM. QLSTM.ProduceRTM, Algorithm 2, l. 14."""
+        for trial, set_ids in sets:
+            self._memories[trial].absorb(set_ids)
+
+    def sample(self, batch_size: int, trials: Sequence[int]) -> Batch:
+        """Draw sets uniformly, with replacement, each trial with its own generator. Algorithm 2, l. 16-17."""
+        return Batch.stack(trials, [self._sample(batch_size, trial) for trial in trials])
+
+    def _sample(self, batch_size: int, trial: int) -> Sample:
+        set_ids, tm = self._memories[trial].sample(batch_size, self._rngs[trial]), self._tm[trial]
+        t = tm.gather(set_ids)
+        return Sample(set_ids, t.s, t.a, t.r, t.s_next, self._discount * t.continues, tm.q_history(set_ids))
+
+    def is_empty(self, trial: int) -> bool:
+        """Whether there is nothing to sample."""
+        return self._memories[trial].is_empty
+
+    def size(self, trial: int) -> int:
+        """Sets in a trial's RTM."""
+        return len(self._memories[trial])
+
+    def state_dict(self, trial: int) -> dict[str, Any]:
+        """One trial's members in their order; its generator is saved beside them."""
+        return self._memories[trial].state_dict()
+
+    def load_state_dict(self, trial: int, state: dict[str, Any]) -> None:
+        """Read back what `state_dict` wrote."""
+        self._memories[trial].load_state_dict(state)

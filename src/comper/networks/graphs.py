@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,9 @@ from torch import Tensor
 WARM_UP_CALLS = 3
 """Calls that run as they are: libraries allocate their workspaces then, which must not happen while recording."""
 
+RECORDING_DEVICE = "cuda"
+"""The type of device that can record; elsewhere the function runs as it is."""
+
 Outputs = tuple[Tensor, ...]
 
 
@@ -18,7 +22,6 @@ class GraphedFunction:
     """A function whose calls with inputs of the same shapes are recorded and replayed.
 
     The function must do the same work for every call of one shape, on tensors that stay where they are (weights, averages).
-    What a replay returns is overwritten by the next one.
     """
 
     def __init__(self, function: Callable[..., Outputs]):
@@ -27,16 +30,20 @@ class GraphedFunction:
         self._recordings: dict[Any, _Recording] = {}
 
     def __call__(self, *inputs: Tensor) -> Outputs:
-        if inputs[0].device.type != "cuda":
+        if inputs[0].device.type != RECORDING_DEVICE:
             return self._function(*inputs)
         key = tuple((x.shape, x.dtype) for x in inputs)
-        if key in self._recordings:
-            return self._recordings[key].replay(inputs)
-        self._calls[key] = self._calls.get(key, 0) + 1
-        if self._calls[key] <= WARM_UP_CALLS:
-            return self._function(*inputs)
-        self._recordings[key] = _Recording(self._function, inputs)
-        return self._recordings[key].replay(inputs)
+        if key not in self._recordings:
+            self._calls[key] = self._calls.get(key, 0) + 1
+            if self._calls[key] <= WARM_UP_CALLS:
+                return self._function(*inputs)
+            self._recordings[key] = _Recording(self._function, inputs)
+        # The next replay overwrites what this one leaves, so the caller gets copies.
+        return tuple(x.clone() for x in self._recordings[key].replay(inputs))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> GraphedFunction:
+        """A copy works on other tensors: it records anew."""
+        return GraphedFunction(copy.deepcopy(self._function, memo))
 
 
 class _Recording:
@@ -52,6 +59,7 @@ class _Recording:
             self._outputs = function(*self._inputs)
 
     def replay(self, inputs: tuple[Tensor, ...]) -> Outputs:
+        """The outputs for these inputs; the next replay overwrites them."""
         for mine, given in zip(self._inputs, inputs, strict=True):
             mine.copy_(given, non_blocking=True)
         self._graph.replay()

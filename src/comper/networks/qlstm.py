@@ -1,96 +1,107 @@
 """The QLSTM that predicts target values R(τ; Ω). Section 4.4, Appendix B, Table 10.
 
 A transition enters as one vector [s_t, a_t, r_t, s_t+1]. With the paper's single time step and a zero initial state the forget
-gate and the recurrent weights have nothing to act on: they are there, by the paper's parameter count, but take no part in the
-computation and get no gradient (A3). What remains of an LSTM cell is h = σ(o)·tanh(σ(i)·tanh(g)).
+gate and the recurrent weights have nothing to act on: they are there, as in the paper's parameter count, but take no part in
+the computation and get no gradient (A3). What remains of an LSTM cell is h = σ(o)·tanh(σ(i)·tanh(g)). `nn.LSTM` would compute
+the rest as well and is about four times slower in training.
 """
 
 from __future__ import annotations
 
+import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from comper.networks.parameters import LayerSpec, Parameters, ParameterSpec, dense
-from comper.networks.stacking import linear
+from comper.networks.stacking import Linear, glorot, linear
 
-LSTM_UNITS = (("Lstm1", 64), ("Lstm2", 32), ("Lstm3", 32))
+LSTM_UNITS = (64, 32, 32)
 HIDDEN_UNITS = 18
 
 
-def transition_size(history_length: int, frame_size: int) -> int:
+class QLSTM(nn.Module):
+    """Three LSTM layers and two dense ones, for transitions between states of `state_size` numbers."""
+
+    takes_trial_axis = True
+
+    def __init__(self, state_size: int, num_actions: int, *, sequence_length: int = 1):
+        super().__init__()
+        self._largest_action = max(1, num_actions - 1)
+        self._sequence_length = sequence_length
+        first, second, third = LSTM_UNITS
+        # A3: a longer sequence adds one input, the set's Q-value at that time.
+        self.Lstm1 = LSTM(transition_size(state_size) + (sequence_length > 1), first)
+        self.Lstm2 = LSTM(first, second)
+        self.Lstm3 = LSTM(second, third)
+        self.Dense1 = Linear(third, HIDDEN_UNITS)
+        self.Dense2 = Linear(HIDDEN_UNITS, 1)
+
+    def forward(self, s: Tensor, a: Tensor, r: Tensor, s_next: Tensor, q_history: Tensor) -> Tensor:
+        """R(τ; Ω) of transitions (..., B) and their sets' last Q-values (..., B, sequence length), oldest first."""
+        x = transition_vectors(s, a / self._largest_action, r, s_next)
+        sequence = [x]
+        if self._sequence_length > 1:
+            sequence = [torch.cat([x, q[..., None]], -1) for q in q_history.unbind(-1)]
+        for layer in (self.Lstm1, self.Lstm2, self.Lstm3):
+            sequence = layer(sequence)
+        prediction: Tensor = self.Dense2(self.Dense1(sequence[-1]).relu())
+        return prediction.squeeze(-1)
+
+
+def transition_size(state_size: int) -> int:
     """Length of [s_t, a_t, r_t, s_t+1]: 14,114 or 56,450 in the paper."""
-    return 2 * history_length * frame_size + 2
-
-
-def qlstm_layers(num_inputs: int, *, sequence_length: int = 1) -> tuple[LayerSpec, ...]:
-    """The layers of Table 10. A3: a longer sequence adds one input, the set's Q-value at that time."""
-    layers, size = [], num_inputs + (sequence_length > 1)
-    for name, units in LSTM_UNITS:
-        layers.append(_lstm(name, size, units))
-        size = units
-    return (*layers, dense("Dense1", size, HIDDEN_UNITS), dense("Dense2", HIDDEN_UNITS, 1))
+    return 2 * state_size + 2
 
 
 def transition_vectors(s: Tensor, a: Tensor, r: Tensor, s_next: Tensor) -> Tensor:
     """[s_t, a_t, r_t, s_t+1] with every part in a like range: pixels / 255, a as given (0 to 1), r / (1 + |r|) (A4a)."""
     lead = a.shape
-    scale = 1 / 255 if s.dtype == torch.uint8 else 1.0
     s, s_next = s.flatten(len(lead)), s_next.flatten(len(lead))
     size = s.shape[-1]
-    x = torch.empty(*lead, 2 * size + 2, device=s.device)
+    x = torch.empty(*lead, transition_size(size), device=s.device)
     x[..., :size] = s
     x[..., size + 2 :] = s_next
-    x *= scale
+    if s.dtype == torch.uint8:
+        x *= 1 / 255
     x[..., size] = a
     x[..., size + 1] = r / (1 + r.abs())
     return x
 
 
-def predict(p: Parameters, s: Tensor, a: Tensor, r: Tensor, s_next: Tensor, q_history: Tensor) -> Tensor:
-    """R(τ; Ω) of transitions (..., B) and their sets' last Q-values (..., B, sequence length), oldest first."""
-    return predict_vectors(p, transition_vectors(s, a, r, s_next), q_history)
+class LSTM(nn.Module):
+    """One layer that reads a sequence from a zero initial state. Its weights are zero until `draw_weights`.
 
+    One bias vector per gate, as the paper's counts have it. The gates i, g and o stand together: one step needs no other.
+    """
 
-def predict_vectors(p: Parameters, x: Tensor, q_history: Tensor) -> Tensor:
-    """R(τ; Ω) of transition vectors (..., B, N)."""
-    num_inputs = p["Lstm1.kernel"].shape[-2]
-    sequence = [x] if num_inputs == x.shape[-1] else [torch.cat([x, q[..., None]], -1) for q in q_history.unbind(-1)]
-    for name, _ in LSTM_UNITS:
-        sequence = _run_lstm(p, name, sequence)
-    hidden = linear(sequence[-1], p["Dense1.weight"], p["Dense1.bias"]).relu()
-    return linear(hidden, p["Dense2.weight"], p["Dense2.bias"]).squeeze(-1)
+    def __init__(self, num_inputs: int, units: int):
+        super().__init__()
+        self.kernel = nn.Parameter(torch.zeros(num_inputs, 3 * units))
+        self.bias = nn.Parameter(torch.zeros(3 * units))
+        self.forget_kernel = nn.Parameter(torch.zeros(num_inputs, units))
+        self.forget_bias = nn.Parameter(torch.ones(units))
+        self.recurrent = nn.Parameter(torch.zeros(units, 3 * units))
+        self.forget_recurrent = nn.Parameter(torch.zeros(units, units))
 
+    def draw_weights(self, rng: np.random.Generator) -> None:
+        """Start anew: Glorot's weights, the forget gate open."""
+        units = self.forget_bias.shape[0]
+        for parameter in (self.kernel, self.forget_kernel, self.recurrent, self.forget_recurrent):
+            # The fan-out is that of the four gates together, as Keras draws them.
+            glorot(parameter, rng, fan_in=parameter.shape[0], fan_out=4 * units)
 
-def _run_lstm(p: Parameters, name: str, sequence: list[Tensor]) -> list[Tensor]:
-    """The hidden states of one layer, from a zero initial state."""
-    outputs: list[Tensor] = []
-    cell: Tensor | None = None
-    for x in sequence:
-        gates = linear(x, p[f"{name}.kernel"], p[f"{name}.bias"])
-        if cell is not None:
-            gates = gates + outputs[-1] @ p[f"{name}.recurrent"]
-        i, g, o = gates.chunk(3, -1)
-        update = i.sigmoid() * g.tanh()
-        if cell is not None:
-            forget = linear(x, p[f"{name}.forget_kernel"], p[f"{name}.forget_bias"])
-            forget = forget + outputs[-1] @ p[f"{name}.forget_recurrent"]
-            update = update + forget.sigmoid() * cell
-        cell = update
-        outputs.append(o.sigmoid() * cell.tanh())
-    return outputs
-
-
-def _lstm(name: str, num_inputs: int, units: int) -> LayerSpec:
-    """One bias vector per gate, as the paper's counts have it. The gates i, g and o come first: one step needs no other."""
-    fan = 4 * units  # of the four gates together, as Keras draws them
-    return LayerSpec(
-        name,
-        (
-            ParameterSpec(f"{name}.kernel", (num_inputs, 3 * units), num_inputs, fan),
-            ParameterSpec(f"{name}.bias", (3 * units,), constant=0.0),
-            ParameterSpec(f"{name}.forget_kernel", (num_inputs, units), num_inputs, fan),
-            ParameterSpec(f"{name}.forget_bias", (units,), constant=1.0),
-            ParameterSpec(f"{name}.recurrent", (units, 3 * units), units, fan),
-            ParameterSpec(f"{name}.forget_recurrent", (units, units), units, fan),
-        ),
-    )
+    def forward(self, sequence: list[Tensor]) -> list[Tensor]:
+        """The hidden states of inputs (..., B, N), one for each time."""
+        outputs: list[Tensor] = []
+        cell: Tensor | None = None
+        for x in sequence:
+            gates = linear(x, self.kernel, self.bias)
+            if cell is not None:
+                gates = gates + outputs[-1] @ self.recurrent
+            i, g, o = gates.chunk(3, -1)
+            update = i.sigmoid() * g.tanh()
+            if cell is not None:
+                forget = linear(x, self.forget_kernel, self.forget_bias) + outputs[-1] @ self.forget_recurrent
+                update = update + forget.sigmoid() * cell
+            cell = update
+            outputs.append(o.sigmoid() * cell.tanh())
+        return outputs

@@ -1,15 +1,202 @@
-"""Linear and convolutional layers that take the parameters of one trial, or of T trials stacked along a leading axis.
+"""T networks of one architecture: a population, and the layers that compute all of its trials at once.
 
-Images are laid out (..., height, width, channels): what both a CPU's and a GPU's kernels like best.
+On a CPU a population is T modules and a trial computes exactly what it would compute alone. On a GPU the parameters of all
+trials are stacked along a leading trial axis, so that one product serves all of them.
 """
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
+from torch.func import functional_call, stack_module_state, vmap
+
+from comper.networks.graphs import GraphedFunction
+
+NetworkFactory = Callable[[], nn.Module]
+"""Makes a network. A Q-network maps states (B, history, *observation_shape) to Q-values (B, actions)."""
+
+Parameters = dict[str, Tensor]
+
+
+def computes_together(device: torch.device) -> bool:
+    """Whether all trials are computed at once there (a GPU), or one after another, each exactly as if alone (a CPU)."""
+    return device.type != "cpu"
+
+
+class Population:
+    """T networks of one architecture, each started from its own random stream."""
+
+    def __init__(
+        self,
+        make: NetworkFactory,
+        rngs: Sequence[np.random.Generator],
+        device: torch.device,
+        *,
+        stacked: bool | None = None,
+    ):
+        modules = [started_module(make, rng) for rng in rngs]
+        self.num_trials = len(modules)
+        self.device = device
+        self.is_stacked = computes_together(device) if stacked is None else stacked
+        self.takes_trial_axis = bool(getattr(modules[0], "takes_trial_axis", False))
+        """Whether the module itself computes stacked trials: batched products are faster than what vmap makes of a module."""
+        self.groups: list[Parameters]
+        """Parameters by name: one dictionary per trial, or a single one with the trial axis first where they are stacked."""
+        if self.is_stacked:
+            parameters, buffers = stack_module_state(modules)
+            self.groups, self._buffers = [_moved(parameters, device)], [_moved(buffers, device)]
+            self._modules = [modules[0].to("meta")]  # the structure alone: the weights stand in `groups`
+        else:
+            self._modules = [module.to(device) for module in modules]
+            self.groups = [dict(module.named_parameters()) for module in self._modules]
+            self._buffers = [dict(module.named_buffers()) for module in self._modules]
+        self._graphed = GraphedFunction(self._stacked_outputs)
+
+    def __call__(self, *inputs: Tensor, trials: Sequence[int]) -> Tensor:
+        """The outputs for the given trials, without gradients. The first axis of inputs and result runs over `trials`."""
+        with torch.no_grad():
+            if self.is_stacked:
+                (result,) = self._graphed(*(self.expand(x, trials) for x in inputs))
+                return self.select(result, trials)
+            return torch.stack([self.forward(trial, *(x[row] for x in inputs)) for row, trial in enumerate(trials)])
+
+    def forward(self, group: int, *inputs: Tensor) -> Tensor:
+        """The outputs of one group, with gradients: of one trial, or of all of them where they are stacked."""
+        if not self.takes_trial_axis:  # a user's module: it gets pixels between 0 and 1, ours scale them more cheaply
+            inputs = tuple(as_floats(x) for x in inputs)
+        if not self.is_stacked:
+            result: Tensor = self._modules[group](*inputs)
+        elif self.takes_trial_axis:
+            result = self._functional(self.groups[0], self._buffers[0], *inputs)
+        else:
+            result = vmap(self._functional, randomness="different")(self.groups[0], self._buffers[0], *inputs)
+        return result
+
+    def _functional(self, parameters: Parameters, buffers: Parameters, *inputs: Tensor) -> Tensor:
+        result: Tensor = functional_call(self._modules[0], (parameters, buffers), inputs)
+        return result
+
+    def _stacked_outputs(self, *inputs: Tensor) -> tuple[Tensor]:
+        return (self.forward(0, *inputs),)
+
+    def expand(self, x: Tensor, trials: Sequence[int]) -> Tensor:
+        """Give a tensor of some trials a row for every trial, zero where there is none: a stacked group computes them all."""
+        if len(trials) == self.num_trials:
+            return x
+        full = x.new_zeros(self.num_trials, *x.shape[1:])
+        full[list(trials)] = x
+        return full
+
+    def select(self, x: Tensor, trials: Sequence[int]) -> Tensor:
+        """The rows of these trials."""
+        return x if len(trials) == self.num_trials else x[list(trials)]
+
+    def copy(self) -> Population:
+        """Another population with these weights, such as a target network."""
+        return copy.deepcopy(self)
+
+    def copy_from(self, other: Population) -> None:
+        """Take over all weights of a population of the same architecture."""
+        with torch.no_grad():
+            for mine, theirs in zip((*self.groups, *self._buffers), (*other.groups, *other._buffers), strict=True):
+                for name, tensor in mine.items():
+                    tensor.copy_(theirs[name])
+
+    def of_trial(self, groups: Sequence[Parameters], trial: int) -> Parameters:
+        """One trial's part of parameters, or of anything shaped like them, as views."""
+        if self.is_stacked:
+            return {name: tensor[trial] for name, tensor in groups[0].items()}
+        return groups[trial]
+
+    def weights(self, trial: int) -> Parameters:
+        """One trial's weights and buffers."""
+        return copies(self.of_trial(self.groups, trial) | self.of_trial(self._buffers, trial))
+
+    def load_weights(self, trial: int, weights: Parameters) -> None:
+        """Take over weights of a network of the same architecture; other names or shapes are refused."""
+        overwrite(self.of_trial(self.groups, trial) | self.of_trial(self._buffers, trial), weights)
+
+    def state_dict(self, trial: int) -> dict[str, Any]:
+        """One trial's weights."""
+        return {"weights": self.weights(trial)}
+
+    def load_state_dict(self, trial: int, state: dict[str, Any]) -> None:
+        """Read back what `state_dict` wrote."""
+        self.load_weights(trial, state["weights"])
+
+
+def started_module(make: NetworkFactory, rng: np.random.Generator) -> nn.Module:
+    """A module with its start weights: our layers draw them from the stream, all others from torch, seeded by the stream.
+
+    Both happen on the CPU, so that every device starts from the same weights. torch's global generator stays as it was.
+    """
+    seed = int(rng.spawn(1)[0].integers(2**63))  # a child's: the stream itself is left to our own layers
+    with torch.random.fork_rng(devices=()):
+        torch.default_generator.manual_seed(seed)
+        module = make()
+    for layer in module.modules():
+        if (draw_weights := getattr(layer, "draw_weights", None)) is not None:
+            draw_weights(rng)
+    return module
+
+
+def described_layers(make: NetworkFactory) -> list[tuple[str, int]]:
+    """The layers of the network that a factory makes, with their numbers of parameters; no memory is taken for it."""
+    with torch.device("meta"):
+        return layer_sizes(make())
+
+
+def num_parameters(make: NetworkFactory) -> int:
+    """The number of parameters of the network that a factory makes."""
+    return sum(size for _, size in described_layers(make))
+
+
+def layer_sizes(module: nn.Module) -> list[tuple[str, int]]:
+    """The layers of a module that have parameters, in order, with their number: rows of an architecture table."""
+    own = [(name, sum(p.numel() for p in layer.parameters(recurse=False))) for name, layer in module.named_modules()]
+    return [(name or type(module).__name__, size) for name, size in own if size]
+
+
+def as_floats(x: Tensor) -> Tensor:
+    """Observations as a network computes with them: 8-bit pixels as 0 to 1, truth values and floats as they are."""
+    if x.dtype == torch.uint8:
+        return x.float() * (1 / 255)
+    return x.float() if x.dtype == torch.bool or x.is_floating_point() else x
+
+
+def copies(parameters: Parameters) -> Parameters:
+    """Copies in main memory."""
+    return {name: tensor.detach().to("cpu", copy=True) for name, tensor in parameters.items()}
+
+
+def overwrite(parameters: Parameters, state: Mapping[str, Any]) -> None:
+    """Put saved values, tensors or arrays, into tensors that others refer to."""
+    shapes = {name: tuple(tensor.shape) for name, tensor in parameters.items()}
+    if shapes != {name: tuple(values.shape) for name, values in state.items()}:
+        raise ValueError("the saved weights are of another network")
+    with torch.no_grad():
+        for name, tensor in parameters.items():
+            tensor.copy_(torch.as_tensor(state[name]))
+
+
+def _moved(tensors: dict[str, Any], device: torch.device) -> Parameters:
+    return {name: x.detach().to(device).requires_grad_(x.requires_grad) for name, x in tensors.items()}
+
+
+# Layers that take the parameters of one trial, or of T trials stacked along a leading axis.
+
+
+def glorot(parameter: Tensor, rng: np.random.Generator, *, fan_in: int, fan_out: int) -> None:
+    """Draw start values from Glorot's uniform distribution (A17)."""
+    limit = np.sqrt(6.0 / (fan_in + fan_out))
+    drawn = rng.uniform(-limit, limit, tuple(parameter.shape)).astype(np.float32)
+    overwrite({"": parameter}, {"": torch.from_numpy(drawn)})
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -19,13 +206,52 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return bias.unsqueeze(1).baddbmm(x, weight)
 
 
-def conv2d(x: Tensor, weight: Tensor, bias: Tensor | None, stride: int) -> Tensor:
-    """Convolve (B, H, W, C) with (O, k, k, C), or both with a trial axis in front; the result is (..., H', W', O)."""
-    if weight.dim() == 4:
-        y = F.conv2d(x.permute(0, 3, 1, 2), weight.permute(0, 3, 1, 2), bias, stride)
-        return y.permute(0, 2, 3, 1)
-    z: Tensor = _StackedConv2d.apply(x, weight, stride)  # type: ignore[no-untyped-call]
-    return z if bias is None else z + bias[:, None, None, None]
+class Linear(nn.Module):
+    """A fully connected layer. Its weights are zero until `draw_weights`."""
+
+    def __init__(self, num_inputs: int, num_outputs: int):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(num_inputs, num_outputs))
+        self.bias = nn.Parameter(torch.zeros(num_outputs))
+
+    def draw_weights(self, rng: np.random.Generator) -> None:
+        """Start anew: Glorot's weights, no bias."""
+        fan_in, fan_out = self.weight.shape
+        glorot(self.weight, rng, fan_in=fan_in, fan_out=fan_out)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x W + b of (B, inputs), or of (T, B, inputs) with stacked parameters."""
+        return linear(x, self.weight, self.bias)
+
+
+class Conv2d(nn.Module):
+    """A convolution of images (..., height, width, channels): the layout that CPU and GPU kernels like best.
+
+    Its weights are zero until `draw_weights`.
+    """
+
+    def __init__(self, channels: int, filters: int, size: int, stride: int, *, bias: bool = True):
+        super().__init__()
+        if size % stride:
+            raise ValueError(f"size = {size}, stride = {stride}: the size must be a multiple of the stride.")
+        self.stride = stride
+        self.weight = nn.Parameter(torch.zeros(filters, size, size, channels))
+        self.bias = nn.Parameter(torch.zeros(filters)) if bias else None
+
+    def draw_weights(self, rng: np.random.Generator) -> None:
+        """Start anew: Glorot's weights, no bias."""
+        filters, height, width, channels = self.weight.shape
+        glorot(self.weight, rng, fan_in=height * width * channels, fan_out=height * width * filters)
+
+    def forward(self, x: Tensor, scale: float = 1.0) -> Tensor:
+        """Convolve x · scale, (B, H, W, C), or (T, B, H, W, C) with stacked parameters; the result is (..., H', W', O)."""
+        # The scale goes into the weights: 2,048 products in Table 9's first layer in place of one for every pixel.
+        weight = self.weight if scale == 1.0 else self.weight * scale
+        if weight.dim() == 4:
+            y = F.conv2d(x.permute(0, 3, 1, 2), weight.permute(0, 3, 1, 2), self.bias, self.stride)
+            return y.permute(0, 2, 3, 1)
+        z: Tensor = _StackedConv2d.apply(x, weight, self.stride)  # type: ignore[no-untyped-call]
+        return z if self.bias is None else z + self.bias[:, None, None, None]
 
 
 class _StackedConv2d(torch.autograd.Function):

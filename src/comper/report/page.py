@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from comper.protocol import TRIALS
 from comper.report.facts import changed_settings
 from comper.report.figures.drawing import Drawn
 from comper.report.findings import ERROR, WARNING, Finding
-from comper.report.names import ATARI, FAMILIES, family, game_title
+from comper.report.names import ATARI, FAMILIES, game_title
 from comper.report.published import reference
 from comper.report.reading import Trial
 from comper.report.summary import Summary
@@ -163,8 +164,8 @@ def _next_steps(summary: Summary) -> list[Step]:
         Step(f"Run {TRIALS - 1} more seeds, so that there is an interval around the score.", again),
         Step("Train another agent on the same game (`comper agents` lists them), and report all runs together."),
     ]
-    if family(trial.game) == ATARI and trial.game not in summary.floors.games:
-        steps.append(Step("Measure what the game pays without learning.", f"comper floors {shlex.quote(trial.game)}"))
+    if math.isnan(summary.floor(trial.agent, trial.game)):
+        steps.append(Step("Measure what scores without learning.", f"comper floors {shlex.quote(trial.game)}"))
     return steps
 
 

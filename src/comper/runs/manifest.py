@@ -49,6 +49,8 @@ class Manifest:
     """The user's own network, "my_module:make_network"; None for the agent's."""
     trusted_code: list[str] = field(default_factory=list)
     """Code outside comper that the run needs, as "my_module:my_agent"."""
+    changed: dict[str, Any] = field(default_factory=dict)
+    """Settings that differ from the agent's own: name -> [value, default]."""
     population: list[str] = field(default_factory=list)
     """The trials that were started together, as "freeway/seed-0"."""
     started_from: dict[str, Any] | None = None
@@ -183,7 +185,7 @@ _RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     **dict.fromkeys(("finished", "source", "source_file", "source_sha256"), (_is_text, "text")),
     **dict.fromkeys(("trusted_code", "population", "remarks"), (_is_list_of_text, "a list of texts")),
     **dict.fromkeys(("identity", "versions"), (_is_text_by_text, "texts by name")),
-    "started_from": (lambda value: isinstance(value, dict), "an object"),
+    **dict.fromkeys(("started_from", "changed"), (lambda value: isinstance(value, dict), "an object")),
     "wall_seconds": (_is_duration, "a number of seconds"),
     "files": (_are_digests, "the digests of files"),
 }

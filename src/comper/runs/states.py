@@ -89,26 +89,6 @@ def _shapes(weights: Nested) -> dict[str, tuple[int, ...]]:
     return {path: array.shape for path, array in flatten(weights).items()}
 
 
-# Until agents have a method `weights(trial)`, theirs are found by the names of their keys.
-
-
-def weights_of(agent_state: Nested) -> dict[str, Any]:
-    """The networks' weights in an agent's state: everything under a `weights` or `target` entry."""
-    arrays = flatten(agent_state)
-    return nest({path: array for path, array in arrays.items() if {"weights", "target"} & set(path.split(SEPARATOR))})
-
-
-def replace_weights(agent_state: dict[str, Any], weights: Nested) -> None:
-    """Put saved weights into an agent's state; names and shapes must be the same."""
-    check_same_shapes(weights, weights_of(agent_state))
-    for path, array in flatten(weights).items():
-        *parents, name = path.split(SEPARATOR)
-        node = agent_state
-        for parent in parents:
-            node = node[parent]
-        node[name] = _revived(array, "tensor")
-
-
 def _flatten(node: Nested, path: tuple[str, ...], arrays: Arrays, kinds: dict[str, str], values: dict[str, Any]) -> None:
     for key, value in node.items():
         assert SEPARATOR not in str(key), key

@@ -2,38 +2,42 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-
-from comper.environments.games import rom_checksum
+from comper.environments.interface import EnvironmentInfo
 from comper.errors import UsageError
 from comper.runs.manifest import Manifest
 from comper.runs.provenance import versions
 
-DECISIVE_PACKAGES = ("numpy", "torch", "ale_py", "opencv_python_headless")
-"""Packages whose arithmetic, or saved state, a run rests on."""
+if TYPE_CHECKING:
+    import torch
+
+DECISIVE_PACKAGES = ("numpy", "torch")
+"""Packages whose arithmetic a run rests on; those of its environment are part of the environment's identity."""
 
 
-def conditions(game: str, device: torch.device) -> dict[str, Any]:
-    """Device, threads, processor's instruction set and ROM, as a run's manifest keeps them."""
+def conditions(info: EnvironmentInfo, device: torch.device) -> dict[str, Any]:
+    """Device, threads, processor's instruction set and the environment's identity, as a run's manifest keeps them."""
+    import torch
+
     return {
         "device": device_name(device),
         "threads": torch.get_num_threads(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
-        "identity": {"rom_md5": rom_checksum(game)},
+        "identity": dict(info.identity),
     }
 
 
 def device_name(device: torch.device) -> str:
     """The device as a person knows it."""
+    import torch
+
     return f"cuda ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else "cpu"
 
 
-def check_conditions(manifest: Manifest, device: torch.device) -> None:
-    """Refuse to continue a run where its bits would be others, and say how to get the same conditions."""
-    here = conditions(manifest.game, device)
-    now = versions()
+def check_conditions(manifest: Manifest, info: EnvironmentInfo, device: torch.device) -> None:
+    """Refuse to continue a run where it would not get the same bits, and say how to get the same conditions."""
+    here, now = conditions(info, device), versions()
     for package in DECISIVE_PACKAGES:
         before = manifest.versions.get(package)
         if before != now.get(package):
@@ -46,9 +50,10 @@ def check_conditions(manifest: Manifest, device: torch.device) -> None:
     if manifest.cpu_capability != here["cpu_capability"]:
         what = f"ran on a processor with {manifest.cpu_capability}, and this one has {here['cpu_capability']}"
         _refuse(what, f"Set ATEN_CPU_CAPABILITY={str(manifest.cpu_capability).lower()} where the processor can do both")
-    before, after = manifest.identity.get("rom_md5"), here["identity"]["rom_md5"]
-    if before != after:
-        _refuse(f"played a ROM with MD5 {before}, and here is {after}", "Use that ROM")
+    for key, value in here["identity"].items():
+        if manifest.identity.get(key) != value:
+            before = manifest.identity.get(key)
+            _refuse(f"was made with {key} {before}, and here is {value}", f"Get {key} {before}")
 
 
 def _refuse(what: str, remedy: str) -> None:

@@ -13,11 +13,10 @@ import numpy as np
 from comper.agents.interface import Agent
 from comper.environments.interface import Step
 from comper.errors import DivergedError
-from comper.memory.history import ObservationHistory
+from comper.memory.frames import ObservationHistory
 from comper.memory.transitions import Transition
-from comper.protocol import ProtocolConfig
+from comper.protocol import AgentConfig
 from comper.runs.folder import EpisodeRecord
-from comper.runs.states import weights_of
 
 
 class Environments(Protocol):
@@ -35,21 +34,15 @@ class Record(Protocol):
 
     def metrics(self, record: dict[str, Any]) -> None: ...
 
-    def finish(self, totals: dict[str, Any], weights: Mapping[str, Any] | None = None) -> None: ...
+    def finish(self, totals: dict[str, Any], weights: Mapping[str, Any]) -> None: ...
 
 
-class Saver(Protocol):
-    """Who keeps trials safe while they run."""
+class Observer(Protocol):
+    """Who is called while trials run: progress, checkpoints."""
 
-    def after_step(self, step: int) -> None: ...
+    def after_step(self, trials: Sequence[Trial], step: int) -> None: ...
 
-    def finish(self, trial: Trial) -> None: ...
-
-
-class Watcher(Protocol):
-    """Who looks on while trials run."""
-
-    def update(self, trials: Sequence[Trial], t: int) -> None: ...
+    def after_trial(self, trial: Trial) -> None: ...
 
 
 @dataclass
@@ -57,7 +50,7 @@ class Trial:
     """One trial's counters; `number` is its place in the population."""
 
     number: int
-    game: str
+    environment: str
     seed: int
     history: ObservationHistory
     record: Record
@@ -78,7 +71,7 @@ class Trial:
         self.episode_steps += 1
 
     def end_episode(self, *, truncated: bool) -> None:
-        """Write the episode down and begin the next one's counters."""
+        """Record the episode and begin the next one's counters."""
         self.num_episodes += 1
         self.last_score = self.episode_score
         self.record.episode(
@@ -97,16 +90,15 @@ class Trial:
 class Loop:
     """Algorithm 2, l. 4-10 and 26-34, around an agent that does l. 11-25."""
 
-    def __init__(self, config: ProtocolConfig, agent: Agent, environments: Environments, trials: Sequence[Trial], t: int = 0):
+    def __init__(self, config: AgentConfig, agent: Agent, environments: Environments, trials: Sequence[Trial], t: int = 0):
         self._config = config
         self._agent = agent
         self._environments = environments
         self._trials = trials
-        self._reward_clip: float = getattr(config, "reward_clip", 0.0)
         self.t = t
         """Agent steps so far; trials that have some already are in mid-episode."""
 
-    def run(self, watcher: Watcher | None = None, saver: Saver | None = None) -> None:
+    def run(self, observers: Sequence[Observer] = ()) -> None:
         """Run every trial to its end."""
         if self.t == 0:
             for trial in self._trials:
@@ -120,17 +112,15 @@ class Loop:
                 clock = now
             for trial in running:
                 if not trial.is_running:
-                    self._finish(trial, saver)
-            if watcher:
-                watcher.update(self._trials, self.t)
-            if saver:
-                saver.after_step(self.t)
+                    self._finish(trial, observers)
+            for observer in observers:
+                observer.after_step(self._trials, self.t)
 
-    def _finish(self, trial: Trial, saver: Saver | None) -> None:
+    def _finish(self, trial: Trial, observers: Sequence[Observer]) -> None:
         totals = {"steps": self.t, "total_frames": trial.total_frames, "episodes": trial.num_episodes}
-        trial.record.finish(totals, weights_of(self._agent.state_dict(trial.number)))
-        if saver:
-            saver.finish(trial)
+        trial.record.finish(totals, self._agent.weights(trial.number))
+        for observer in observers:
+            observer.after_trial(trial)
 
     def _tick(self, running: Sequence[Trial]) -> None:
         """One agent step of every running trial."""
@@ -144,13 +134,13 @@ class Loop:
         self._require_finite(all(math.isfinite(step.reward) for step in steps), "a reward")
         for trial, a, q_t, step in zip(running, actions.tolist(), q.tolist(), steps, strict=True):
             s, s_next = trial.history.advance(step.frames)  # l. 9
-            transition = Transition(s, a, self._clip(step.reward), s_next, step.terminated)
-            self._agent.store(trial.number, transition, q_t, is_last=step.terminated or step.truncated)  # l. 8
+            transition = Transition(s, a, step.reward, s_next, step.terminated)
+            self._agent.store(trial.number, transition, q_t, is_last=step.is_last)  # l. 8
         self.t += 1  # l. 10
         self._agent.learn(self.t, numbers)  # l. 11-25
         for trial, step in zip(running, steps, strict=True):
             trial.count(step)  # l. 26
-            if step.terminated or step.truncated:  # l. 27; A10: the frame cap ends an episode too
+            if step.is_last:  # l. 27; A10: the frame cap ends an episode too
                 self._end_episode(trial, truncated=not step.terminated)
 
     def _end_episode(self, trial: Trial, *, truncated: bool) -> None:
@@ -162,10 +152,6 @@ class Loop:
     def _require_finite(self, is_finite: bool, what: str) -> None:
         if not is_finite:
             raise DivergedError(f"learning diverged: {what} is NaN or infinite after {self.t} steps. Try a smaller step_size.")
-
-    def _clip(self, reward: float) -> float:
-        """A4c: learn from clipped rewards; scores stay raw."""
-        return max(-self._reward_clip, min(self._reward_clip, reward)) if self._reward_clip else reward
 
     def _log(self, running: Sequence[Trial], *, steps_per_second: float) -> None:
         self._require_finite(self._agent.is_finite(), "a loss")

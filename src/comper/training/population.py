@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, field
-
-import torch
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from comper.agents.interface import Agent, TrialSetup
-from comper.environments.stepper import Stepper
+from comper.environments.interface import EnvironmentSpec
+from comper.environments.stepper import ProcessStepper, SerialStepper, Stepper
 from comper.memory.compressed import make_frame_store
 from comper.memory.frame_archive import FrameArchive
-from comper.memory.history import ObservationHistory
-from comper.protocol import AnyConfig
+from comper.memory.frames import ObservationHistory
+from comper.progress import print_line, show_progress
 from comper.runs.checkpoints import Checkpoint
 from comper.runs.recorder import Recorder
-from comper.runs.states import Nested, replace_weights
-from comper.training.keeper import Keeper, Saved
+from comper.runs.states import check_same_shapes
+from comper.training.checkpointing import Checkpointer, SavedTrial
 from comper.training.loop import Loop, Trial
+from comper.training.options import RunOptions, RunSettings
 from comper.training.preflight import max_frames
-from comper.training.progress import progress
-from comper.training.randomness import streams
+from comper.training.progress import TrainingProgress
+from comper.training.randomness import environment_seed, streams
 from comper.training.signals import stop_requests
-from comper.training.train import RunOptions
+
+if TYPE_CHECKING:
+    import torch
 
 MAX_RESERVED_FRAMES = 200_000
 """A store with room for more would have to grow first; untouched memory costs nothing, but not every system agrees."""
@@ -34,22 +36,35 @@ MAX_RESERVED_FRAMES = 200_000
 class Member:
     """One trial of a population: what it is, where it is recorded, and what it starts from."""
 
-    game: str
+    environment: str
     seed: int
     record: Recorder | None
     """None: it had finished before; on a GPU it still has its row among the networks."""
     files: dict[str, bytes] | None = None
     """Of the checkpoint to continue from."""
-    good: list[Checkpoint] = field(default_factory=list)
-    """The checkpoints known to be whole, oldest first."""
-    weights: Nested | None = None
+    checkpoints: list[Checkpoint] = field(default_factory=list)
+    """Those known to be whole, oldest first."""
+    weights: dict[str, Any] | None = None
     """Of another run, to start learning from."""
+
+
+def make_stepper(pairs: Sequence[tuple[EnvironmentSpec, int]], settings: RunSettings, options: RunOptions) -> Stepper:
+    """The environments of (environment, seed) pairs, in this process or in workers."""
+    factories = [
+        spec.factory(
+            settings.environment, seed=environment_seed(seed), observations_per_step=settings.config.observations_per_step
+        )
+        for spec, seed in pairs
+    ]
+    num_workers = options.num_workers(len(pairs))
+    if num_workers and all(spec.is_picklable for spec, _ in pairs):
+        return ProcessStepper(factories, num_workers=num_workers)
+    return SerialStepper([factory() for factory in factories])
 
 
 def run_population(
     members: Sequence[Member],
-    config: AnyConfig,
-    make_agent: Callable[..., Agent],
+    settings: RunSettings,
     environments: Stepper,
     device: torch.device,
     *,
@@ -57,57 +72,61 @@ def run_population(
     step: int = 0,
 ) -> None:
     """Run every member to its end."""
+    config = settings.config
+    if environments.info.resume:  # nothing to continue from could be saved
+        options = replace(options, checkpoint_period_steps=0)
     with ExitStack() as stack:
-        records = [member.record for member in members if member.record]
-        for record in records:
-            stack.callback(record.close)
+        for member in members:
+            if member.record:
+                stack.callback(member.record.close)
         request = stack.enter_context(stop_requests())
-        setups = [_setup(member.seed, config, environments) for member in members]
-        agent = make_agent(config, setups, num_actions=environments.signature.num_actions, device=device)
-        kept = [
-            _saved(number, member, member.record, setup, config)
+        setups = [_setup(member.seed, settings, environments) for member in members]
+        agent = settings.agent.agent(config, settings.task(environments.info), setups, device=device)
+        saved = [
+            _saved_trial(number, member, member.record, setup, settings)
             for number, (member, setup) in enumerate(zip(members, setups, strict=True))
             if member.record
         ]
-        period, show_progress = options.checkpoint_period_steps, options.show_progress
-        keeper = Keeper(agent, environments, kept, frames=config.frames, request=request, period_steps=period, step=step)
-        for saved in kept:
-            _restore(saved, members[saved.trial.number], agent, keeper)
-        trials = [saved.trial for saved in kept]
-        stack.enter_context(_told_at_the_end(keeper) if show_progress else nullcontext())
-        watcher = stack.enter_context(progress(trials, config.frames) if show_progress else nullcontext())
-        Loop(config, agent, environments, trials, t=step).run(watcher, keeper)
+        period = options.checkpoint_period_steps
+        checkpointer = Checkpointer(
+            agent, environments, saved, frames=config.frames, request=request, period_steps=period, step=step
+        )
+        for trial in saved:
+            _restore(trial, members[trial.trial.number], agent, checkpointer)
+        if options.show_progress:
+            stack.enter_context(_summary_at_the_end(checkpointer))
+        bar = stack.enter_context(show_progress(unit="frames", wanted=options.show_progress))
+        progress = TrainingProgress(bar, config.frames, agent.metric_labels)
+        Loop(config, agent, environments, [trial.trial for trial in saved], t=step).run([progress, checkpointer])
 
 
-def _setup(seed: int, config: AnyConfig, environments: Stepper) -> TrialSetup:
-    signature = environments.signature
-    capacity = min(MAX_RESERVED_FRAMES, max_frames(config))
-    frames = make_frame_store(
-        config.frame_compression, signature.frame_shape, signature.frame_dtype, initial_capacity=capacity
-    )
+def _setup(seed: int, settings: RunSettings, environments: Stepper) -> TrialSetup:
+    info = environments.info
+    capacity = min(MAX_RESERVED_FRAMES, max_frames(settings, info))
+    compression = settings.config.frame_compression
+    frames = make_frame_store(compression, info.observation_shape, info.observation_dtype, initial_capacity=capacity)
     weights, exploration, sampling, _ = streams(seed)
     return TrialSetup(frames, weights=weights, exploration=exploration, sampling=sampling)
 
 
-def _saved(number: int, member: Member, record: Recorder, setup: TrialSetup, config: AnyConfig) -> Saved:
-    history = ObservationHistory(setup.frames, config.history_length)
-    trial = Trial(number, member.game, member.seed, history, record)
-    return Saved(trial, setup, record, FrameArchive(setup.frames), list(member.good))
+def _saved_trial(number: int, member: Member, record: Recorder, setup: TrialSetup, settings: RunSettings) -> SavedTrial:
+    history = ObservationHistory(setup.frames, settings.config.history_length)
+    trial = Trial(number, member.environment, member.seed, history, record)
+    return SavedTrial(trial, setup, record, FrameArchive(setup.frames), list(member.checkpoints))
 
 
-def _restore(saved: Saved, member: Member, agent: Agent, keeper: Keeper) -> None:
+def _restore(saved: SavedTrial, member: Member, agent: Agent, checkpointer: Checkpointer) -> None:
     if member.files is not None:
-        keeper.load(saved, member.files)
+        checkpointer.load(saved, member.files)
         member.files = None  # tens of megabytes that are in place now
     if member.weights is not None:
-        state = agent.state_dict(saved.trial.number)
-        replace_weights(state, member.weights)
-        agent.load_state_dict(saved.trial.number, state)
+        check_same_shapes(member.weights, agent.weights(saved.trial.number))
+        agent.load_weights(saved.trial.number, member.weights)
 
 
 @contextmanager
-def _told_at_the_end(keeper: Keeper) -> Iterator[None]:
+def _summary_at_the_end(checkpointer: Checkpointer) -> Iterator[None]:
     try:
         yield
     finally:
-        print(keeper.summary(), file=sys.stderr)
+        print_line(checkpointer.summary())

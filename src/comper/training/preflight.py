@@ -1,7 +1,8 @@
-"""What a run will need of memory and disk, told and checked before its first frame."""
+"""What a run will need of memory and disk, printed and checked before its first frame."""
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import sys
@@ -9,9 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from comper.environments.interface import EnvironmentInfo
 from comper.errors import ResourceError
-from comper.protocol import NUM_ACTIONS, AnyConfig, ComperConfig, DQNConfig, ProtocolConfig
 from comper.runs.checkpoints import NUM_LATEST
+from comper.training.options import RunSettings
 
 PROCESS_BYTES = 500_000_000
 """Python, torch and the emulator library, measured at 390 MB, with room for a batch on its way through the networks."""
@@ -40,30 +42,38 @@ class Needs:
         )
 
 
-def needs_of(config: AnyConfig, *, trials: int, with_checkpoints: bool = True) -> Needs:
-    """An upper estimate from the configuration: no frame ever repeats, every memory is filled as far as it can be."""
-    frames = max_frames(config) * config.screen_size**2
-    tables, networks, working = _table_bytes(config), _network_bytes(config), _working_bytes(config)
-    checkpoint = int(frames * COMPRESSED_FRACTION) + tables + networks
+def needs_of(settings: RunSettings, info: EnvironmentInfo, *, trials: int, with_checkpoints: bool = True) -> Needs:
+    """An upper estimate from the settings: no frame ever repeats, every memory is filled as far as it can be."""
+    agent, task, config = settings.agent.agent, settings.task(info), settings.config
+    estimate = agent.memory_estimate(config, task)
+    frames = max_frames(settings, info) * math.prod(info.observation_shape) * info.observation_dtype.itemsize
+    compressed = int(frames * COMPRESSED_FRACTION)
+    weights = _weight_bytes(settings, info)
+    checkpoint = compressed + estimate.table_bytes + estimate.network_bytes
     # While one is written, its bytes exist twice more: packed, and as copies of the tensors.
-    saving = int(frames * COMPRESSED_FRACTION) + 2 * checkpoint if with_checkpoints else 0
-    held = int(frames * COMPRESSED_FRACTION) if config.frame_compression == "zlib" else frames
-    memory = PROCESS_BYTES + trials * (held + tables + networks + working + EMULATOR_BYTES + saving)
-    logs = LOG_BYTES_PER_STEP * config.frames + _weight_bytes(config)
+    saving = compressed + 2 * checkpoint if with_checkpoints else 0
+    held = compressed if config.frame_compression == "zlib" else frames
+    working = 2 * weights  # gradients, and as much again on their way through an optimiser
+    each = held + estimate.table_bytes + estimate.network_bytes + working + EMULATOR_BYTES + saving
+    logs = LOG_BYTES_PER_STEP * config.frames + weights
     kept = NUM_LATEST + 3 if with_checkpoints else 0  # the latest, two thirds, and the one being written
-    return Needs(memory, trials * (kept * checkpoint + logs), trials * checkpoint if with_checkpoints else 0)
+    return Needs(
+        PROCESS_BYTES + trials * each, trials * (kept * checkpoint + logs), trials * checkpoint if with_checkpoints else 0
+    )
 
 
-def max_frames(config: ProtocolConfig) -> int:
+def max_frames(settings: RunSettings, info: EnvironmentInfo) -> int:
     """Frames a trial may hold at most: all it will see, or all its memory has room for."""
-    seen = (config.frames + config.episode_cap_frames) // config.frame_skip + 256
-    rows = config.memory_sets if isinstance(config, ComperConfig) else getattr(config, "replay_capacity", 0)
-    return min(seen, (rows + 1) * 2 * config.history_length + 256)
+    config = settings.config
+    per_step = getattr(settings.environment, "frame_skip", 1)
+    seen = (config.frames + (info.episode_cap_frames or config.frames)) // per_step + 256
+    num_transitions = settings.agent.agent.memory_estimate(config, settings.task(info)).num_transitions
+    return min(seen, (num_transitions + 1) * 2 * config.history_length + 256)
 
 
-def check(config: AnyConfig, *, trials: int, out: Path, with_checkpoints: bool = True) -> Needs:
+def check(settings: RunSettings, info: EnvironmentInfo, *, trials: int, out: Path, with_checkpoints: bool = True) -> Needs:
     """Refuse a run for which memory or disk will not do."""
-    needs = needs_of(config, trials=trials, with_checkpoints=with_checkpoints)
+    needs = needs_of(settings, info, trials=trials, with_checkpoints=with_checkpoints)
     memory, disk = available_memory(), available_disk(out)
     if memory is not None and needs.memory > memory:
         raise ResourceError(
@@ -122,46 +132,13 @@ def _own_limit() -> Sequence[int]:
     return [soft - used]
 
 
-def _table_bytes(config: AnyConfig) -> int:
-    """Rows of TM with TMI and RTM, or of the replay memory."""
-    h = config.history_length
-    row = 8 * h + 4 + 4 + 4 + 1
-    if isinstance(config, ComperConfig):
-        sets = min(config.memory_sets, config.frames // config.frame_skip + config.episode_cap_frames)
-        return config.memory_sets * (row + 4 * (config.sequence_length + 1) + 8 * 5 + 1) + sets * (16 * h + 400)
-    return config.replay_capacity * row if isinstance(config, DQNConfig) else 0
+def _weight_bytes(settings: RunSettings, info: EnvironmentInfo) -> int:
+    networks = settings.agent.agent.networks(settings.config, settings.task(info))
+    if not networks:
+        return 0
+    from comper.networks.stacking import num_parameters
 
-
-def _network_bytes(config: AnyConfig) -> int:
-    """Weights and the optimisers' averages."""
-    counts = _parameter_counts(config)
-    if isinstance(config, ComperConfig):
-        return 4 * (3 * counts["CNN"] + (3 if config.qlstm_gradient_momentum else 2) * counts["QLSTM"])
-    return 4 * 4 * counts["CNN"] if isinstance(config, DQNConfig) else 0
-
-
-def _working_bytes(config: AnyConfig) -> int:
-    """Gradients, and as much again on their way through an optimiser."""
-    return 2 * _weight_bytes(config)
-
-
-def _weight_bytes(config: AnyConfig) -> int:
-    return 4 * sum(_parameter_counts(config).values())
-
-
-def _parameter_counts(config: AnyConfig) -> dict[str, int]:
-    shape = (config.screen_size, config.screen_size)
-    if isinstance(config, ComperConfig):
-        from comper.agents.comper import comper_layers
-
-        layers = comper_layers(config, shape, NUM_ACTIONS)
-    elif isinstance(config, DQNConfig):
-        from comper.agents.dqn import dqn_layers
-
-        layers = dqn_layers(config, shape, NUM_ACTIONS)
-    else:
-        layers = {}
-    return {name: sum(layer.num_parameters for layer in stack) for name, stack in layers.items()}
+    return 4 * sum(num_parameters(network) for network in networks.values())
 
 
 def _size(num_bytes: int) -> str:

@@ -1,63 +1,44 @@
-"""Trains agents: games x seeds become one population of trials, driven in lockstep, a run folder each."""
+"""Trains agents: environments x seeds become one population of trials, driven in lockstep, a run folder each."""
 
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from comper.agents.interface import AgentSpec
+from comper.environments.interface import EnvironmentSpec
+from comper.environments.registry import find_environment
 from comper.errors import UsageError
-from comper.protocol import ACTION_NAMES, PRESETS, AnyConfig, ComperConfig, ConstantConfig, DQNConfig, ProtocolConfig
+from comper.progress import print_line
+from comper.protocol import PAPER_GAMES
 from comper.runs.folder import run_path
-from comper.settings import to_toml, with_settings
+from comper.runs.manifest import Manifest
+from comper.runs.recorder import Recorder, check_can_begin
+from comper.training import preflight
+from comper.training.conditions import conditions
+from comper.training.options import NetworkMaker, RunOptions, RunSettings, resolve_settings
+from comper.training.population import Member, make_stepper, run_population
 
-if TYPE_CHECKING:
-    import torch
-
-    from comper.agents.interface import Agent, TrialSetup
-    from comper.environments.stepper import Stepper
-    from comper.training.resume import StartingPoint
+DEFAULT_AGENT = "comper-single"
+MAX_TRIALS = 100_000
+EnvironmentName = str | Callable[[], Any]
 
 
 @dataclass(frozen=True)
-class RunOptions:
-    """How runs are run: what changes their cost, not their results."""
+class StartingPoint:
+    """Weights of another run, and where they are from."""
 
-    device: str = "auto"
-    workers: int | None = None
-    """Processes for the emulators; 0: none, None: by trials and cores."""
-    checkpoint_period_steps: int | None = None
-    """0: never, None: every 5,000 steps or two minutes."""
-    show_progress: bool = True
-
-    def __post_init__(self) -> None:
-        if self.workers is not None and self.workers < 0:
-            raise UsageError(f"workers = {self.workers}: must be 0 or more.")
-        if self.checkpoint_period_steps is not None and self.checkpoint_period_steps < 0:
-            raise UsageError(f"checkpoint_period_steps = {self.checkpoint_period_steps}: must be 0 (never) or more.")
-
-    @property
-    def with_checkpoints(self) -> bool:
-        return self.checkpoint_period_steps != 0
-
-    def num_workers(self, num_trials: int) -> int:
-        """Emulator processes: worth their hand-off only where several trials and several cores meet."""
-        if self.workers is not None:
-            return self.workers
-        cores = os.cpu_count() or 1
-        return min(num_trials, cores - 1) if num_trials > 1 and cores > 2 else 0
-
-
-DEFAULT_OPTIONS = RunOptions()
+    weights: dict[str, Any]
+    about: dict[str, Any]
 
 
 def train(
-    games: str | Sequence[str],
-    agent: str = "comper-single",
+    environments: EnvironmentName | Sequence[EnvironmentName],
+    agent: str | AgentSpec = DEFAULT_AGENT,
     *,
     seed: int = 0,
     trials: int = 1,
@@ -66,135 +47,109 @@ def train(
     workers: int | None = None,
     checkpoint_period_steps: int | None = None,
     show_progress: bool = True,
+    network: str | NetworkMaker = "auto",
     **settings: Any,
 ) -> list[Path]:
-    """Train an agent on one or more games and return the run folders, one a trial.
+    """Train an agent in one or more environments and return the run folders, one per trial.
 
-    Trials are the seeds `seed`, `seed` + 1, ... of every game. Any hyper-parameter of the agent (see `comper describe`)
-    may be given by name. `workers` processes run the emulators; 0 runs them in this one, None chooses. A checkpoint is
-    written every `checkpoint_period_steps` agent steps; 0: never, None: every 5,000 steps or two minutes.
+    An environment is a name (`freeway`, `gym:CartPole-v1`, `minatar:breakout`, `minigrid:DoorKey-6x6-v0`) or a function that
+    makes one. Trials are the seeds `seed`, `seed` + 1, ... of every environment. Any setting of the agent or the environment
+    (see `comper describe`) may be given by name. `network` is a function `(state_shape, num_actions) -> torch.nn.Module`, or
+    its name `my_module:make_network`. `workers` processes run the environments; 0 runs them in this one, None chooses. A
+    checkpoint is written every `checkpoint_period_steps` agent steps; 0: never, None: every 5,000 steps or two minutes.
 
-    >>> train("freeway", "comper-single", frames=20_000, out="my-runs")
+        train("freeway", "comper-single", frames=20_000, out="my-runs")
     """
-    config = with_settings(preset_config(agent), settings, where="train()")
-    names = resolve_games([games] if isinstance(games, str) else games)
+    named = [environments] if isinstance(environments, str) or callable(environments) else environments
+    specs = find_environments(named)
+    if isinstance(network, str):
+        settings |= {} if network == "auto" else {"network": network}
+        network_maker = None
+    else:
+        network_maker = network
+    resolved = resolve_settings(agent, specs, settings, where="train()", network=network_maker)
     options = RunOptions(device, workers, checkpoint_period_steps, show_progress)
-    return train_population(names, agent, config, seed=seed, trials=trials, out=Path(out), options=options)
+    return train_population(specs, resolved, seed=seed, trials=trials, out=Path(out), options=options)
 
 
-def preset_config(agent: str) -> AnyConfig:
-    """The paper's settings for an agent."""
-    if agent not in PRESETS:
-        raise UsageError(f"Unknown agent {agent!r}. Agents: {', '.join(PRESETS)}.")
-    return PRESETS[agent].config
-
-
-def resolve_games(names: Sequence[str]) -> list[str]:
-    """Canonical names of games; `paper` stands for the paper's eight."""
-    from comper.environments.games import resolve_game
-    from comper.protocol import PAPER_GAMES
-
-    expanded = [game for name in names for game in (PAPER_GAMES if name == "paper" else [resolve_game(name)])]
-    return list(dict.fromkeys(expanded))
+def find_environments(names: Sequence[EnvironmentName]) -> list[EnvironmentSpec]:
+    """Environments by name, each once; `paper` stands for the paper's eight games."""
+    expanded: list[EnvironmentName] = []
+    for name in names:
+        expanded += PAPER_GAMES if name == "paper" else [name]
+    found = {spec.name: spec for spec in map(find_environment, expanded)}
+    return list(found.values())
 
 
 def train_population(
-    games: Sequence[str],
-    agent_name: str,
-    config: AnyConfig,
+    environments: Sequence[EnvironmentSpec],
+    settings: RunSettings,
     *,
     seed: int,
     trials: int,
     out: Path,
-    options: RunOptions = DEFAULT_OPTIONS,
+    options: RunOptions,
 ) -> list[Path]:
-    """Train one agent on games x seeds. Everything that can be refused is refused before the first frame."""
-    if trials < 1 or seed < 0:
-        raise UsageError(f"trials = {trials}, seed = {seed}: there must be at least 1 trial, and a seed is 0 or more.")
-    pairs = [(game, s) for game in games for s in range(seed, seed + trials)]
-    return train_pairs(pairs, agent_name, config, out=out, options=options)
+    """Train one agent on environments x seeds."""
+    if not 1 <= trials <= MAX_TRIALS or not 0 <= seed < 2**63:
+        raise UsageError(
+            f"trials = {trials}, seed = {seed}: there must be 1 to {MAX_TRIALS:,} trials, and a seed is 0 or more."
+        )
+    pairs = [(environment, s) for environment in environments for s in range(seed, seed + trials)]
+    return start_runs(pairs, settings, out=out, options=options)
 
 
-def train_pairs(
-    pairs: Sequence[tuple[str, int]],
-    agent_name: str,
-    config: AnyConfig,
+def start_runs(
+    pairs: Sequence[tuple[EnvironmentSpec, int]],
+    settings: RunSettings,
     *,
     out: Path,
-    options: RunOptions = DEFAULT_OPTIONS,
-    starting_points: Sequence[StartingPoint] | None = None,
+    options: RunOptions,
+    starting_points: Sequence[StartingPoint | None] | None = None,
 ) -> list[Path]:
-    """Train one agent on (game, seed) pairs, each from weights of its own choice where starting points are given."""
-    from comper.runs.manifest import Manifest
-    from comper.runs.recorder import Recorder, check_can_begin
-    from comper.training import preflight
-    from comper.training.conditions import conditions
-    from comper.training.population import Member, run_population
-
-    paths = [run_path(out, agent=agent_name, game=game, seed=s) for game, s in pairs]
-    config_text = to_toml(config)
+    """Run (environment, seed) pairs to their end. Everything that can be refused is refused before the first frame."""
+    paths = [run_path(out, agent=settings.agent_name, game=environment.name, seed=s) for environment, s in pairs]
     for path in paths:
-        check_can_begin(path, config_text)
-    torch_device = choose_device(options.device)
-    needs = preflight.check(config, trials=len(pairs), out=out, with_checkpoints=options.with_checkpoints)
-    if options.show_progress:
-        print(f"needs {needs}", file=sys.stderr)
-    population = [f"{game}/seed-{s}" for game, s in pairs]
+        check_can_begin(path, settings.to_toml())
+    device = options.torch_device()
+    points = starting_points or [None] * len(pairs)
     with ExitStack() as stack:
-        environments = stack.enter_context(make_stepper(pairs, config, options.num_workers(len(pairs))))
+        environments = stack.enter_context(make_stepper(pairs, settings, options))
+        info = environments.info
+        settings.agent.agent.check(settings.config, settings.task(info))
+        needs = preflight.check(settings, info, trials=len(pairs), out=out, with_checkpoints=options.with_checkpoints)
+        if options.show_progress:
+            print_line(introduction(settings, [env.name for env, _ in pairs], info, str(device)))
+            print_line(f"needs {needs}")
+        population = [f"{environment.name}/seed-{s}" for environment, s in pairs]
         members = []
-        for number, ((game, s), path) in enumerate(zip(pairs, paths, strict=True)):
-            point = starting_points[number] if starting_points else None
+        for number, ((environment, s), path, point) in enumerate(zip(pairs, paths, points, strict=True)):
             manifest = Manifest(
-                agent=agent_name,
-                game=game,
+                agent=settings.agent_name,
+                game=environment.name,
                 seed=s,
-                **conditions(game, torch_device),
                 population=population,
+                changed=settings.changed(),
+                trusted_code=settings.outside_code,
                 started_from=point.about if point else None,
+                **conditions(environments.infos[number], device),
             )
-            record = Recorder.create(path, config_text, manifest)
+            record = Recorder.create(path, settings.to_toml(), manifest)
             stack.callback(record.close)
-            members.append(Member(game, s, record, weights=point.weights if point else None))
-        run_population(members, config, make_agent, environments, torch_device, options=options)
+            members.append(Member(environment.name, s, record, weights=point.weights if point else None))
+        run_population(members, settings, environments, device, options=options)
     return paths
 
 
-def choose_device(name: str) -> torch.device:
-    """The device to learn on: `auto` is a GPU where there is one."""
-    import torch
-
-    if name not in ("auto", "cpu", "cuda"):
-        raise UsageError(f"Unknown device {name!r}. Devices: auto, cpu, cuda.")
-    if name == "cuda" and not torch.cuda.is_available():
-        raise UsageError("--device cuda: PyTorch sees no CUDA GPU on this machine. Use --device cpu or auto.")
-    return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
-
-
-def make_agent(config: AnyConfig, setups: Sequence[TrialSetup], *, num_actions: int, device: torch.device) -> Agent:
-    """The agent that a configuration describes, for one trial per set-up."""
-    if isinstance(config, ComperConfig):
-        from comper.agents.comper import ComperAgent
-
-        return ComperAgent(config, setups, num_actions=num_actions, device=device)
-    if isinstance(config, DQNConfig):
-        from comper.agents.dqn import DQNAgent
-
-        return DQNAgent(config, setups, num_actions=num_actions, device=device)
-    from comper.agents.floors import ConstantAgent, RandomAgent
-
-    if isinstance(config, ConstantConfig):
-        return ConstantAgent(setups, num_actions=num_actions, action=ACTION_NAMES.index(config.action))
-    return RandomAgent(setups, num_actions=num_actions)
-
-
-def make_stepper(pairs: Sequence[tuple[str, int]], config: ProtocolConfig, num_workers: int) -> Stepper:
-    """The emulators of (game, seed) pairs, in this process or in workers."""
-    from comper.environments.atari import AtariFactory
-    from comper.environments.stepper import ProcessStepper, SerialStepper
-    from comper.training.randomness import environment_seed
-
-    factories = [AtariFactory(game, environment_seed(seed), config) for game, seed in pairs]
-    if num_workers:
-        return ProcessStepper(factories, num_workers=num_workers)
-    return SerialStepper([factory() for factory in factories])
+def introduction(settings: RunSettings, names: Sequence[str], info: Any, device: str) -> str:
+    """What is trained on what, in one line, and the settings that differ from the agent's own."""
+    task = settings.task(info)
+    networks = settings.agent.agent.networks(settings.config, task)
+    shown = ", ".join(dict.fromkeys(names))
+    lines = [f"{settings.agent_name} on {shown}: {len(names)} {'trial' if len(names) == 1 else 'trials'}, {device}"]
+    lines += [f"{name}: {description}" for name, f in networks.items() if (description := getattr(f, "description", ""))]
+    if changed := settings.changed():
+        lines.append("changed: " + ", ".join(f"{name} = {value}" for name, (value, _) in changed.items()))
+    if info.resume:
+        lines.append(f"an interrupted run cannot be resumed: {info.resume}")
+    return "\n".join(lines)

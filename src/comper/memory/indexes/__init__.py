@@ -1,13 +1,12 @@
-"""Similarity indexes: the paper's Transition Memory Index (TMI), Section 4.2, with three ways to answer.
+"""Similarity indexes: the paper's Transition Memory Index (TMI), Section 4.2, in three kinds.
 
-`exact` for δ = 0, `l2` for δ > 0, both without an approximation, and `faiss`, the paper's own choice.
+`exact` for δ = 0 and `l2` for δ > 0, neither of them approximate, and `faiss`, the one the paper used.
 """
 
 from __future__ import annotations
 
 from comper.memory.frames import FrameStore
-from comper.memory.indexes.base import NO_MATCH, SimilarityIndex, TransitionKey
-from comper.memory.indexes.exact import ExactIndex
+from comper.memory.indexes.exact import NO_MATCH, ExactIndex, SimilarityIndex, TransitionKey
 from comper.memory.indexes.faiss_index import FaissIndex
 from comper.memory.indexes.l2 import L2Index
 
@@ -15,7 +14,7 @@ __all__ = ["NO_MATCH", "ExactIndex", "FaissIndex", "L2Index", "SimilarityIndex",
 
 
 def make_index(kind: str, frames: FrameStore, threshold: float) -> SimilarityIndex:
-    """The index of this kind (exact, l2 or faiss) over the store's frames, with δ = threshold."""
+    """Make an index of this kind (exact, l2 or faiss) over the store's frames, with δ = threshold."""
     if kind == "exact":
         if threshold != 0:
             raise ValueError(f"threshold = {threshold}: must be 0 with kind = 'exact'; use 'l2' or 'faiss'.")

@@ -141,7 +141,7 @@ class FrameCodes:
         dtype = np.int32 if self.is_integral else np.float64
         total, left = np.zeros(len(ids)), np.arange(len(ids))
         for column, q in zip(ids.T, query, strict=True):
-            frames, rows = self.frames.located(np.append(column, q))
+            frames, rows = self.frames.array_and_rows(np.append(column, q))
             frames = frames.reshape(len(frames), -1)
             for start in range(0, self.num_pixels, BLOCK):
                 block = slice(start, start + BLOCK)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from comper.errors import UsageError
 from comper.memory.frames import FrameStore
-from comper.memory.indexes.base import NO_MATCH, Representatives, TransitionKey
+from comper.memory.indexes.exact import NO_MATCH, Representatives, TransitionKey
 
 
 def _import_faiss() -> Any:

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from comper.memory.frames import FrameStore
-from comper.memory.indexes.base import NO_MATCH, Representatives, TransitionKey
 from comper.memory.indexes.codes import FrameCodes, principal_axes
+from comper.memory.indexes.exact import NO_MATCH, Representatives, TransitionKey
 from comper.memory.indexes.postings import Postings
 from comper.memory.indexes.rows import Point, RowTable
 from comper.memory.indexes.search import Search

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from comper.memory.indexes.base import NO_MATCH
+from comper.memory.indexes.exact import NO_MATCH
 
 Rows = npt.NDArray[np.int64]
 

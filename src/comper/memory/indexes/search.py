@@ -7,8 +7,8 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from comper.memory.indexes.base import NO_MATCH
 from comper.memory.indexes.codes import FrameCodes
+from comper.memory.indexes.exact import NO_MATCH
 from comper.memory.indexes.postings import Postings
 from comper.memory.indexes.rows import Point, Rows, RowTable
 

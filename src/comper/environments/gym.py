@@ -1,0 +1,215 @@
+"""`gym:NAME`: any Gymnasium environment with Discrete actions and Box or Discrete observations.
+
+Refused: continuous or compound actions, and Dict, Tuple and other compound observations. Observations must keep the shape that
+their space says. A Discrete observation becomes a one-hot vector; float64 is stored as float32.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from comper.environments.interface import Environment, EnvironmentSettings, Family, setting
+from comper.environments.seeded import Outcome, make_seeded
+from comper.errors import UsageError
+from comper.importing import import_module_named
+
+INSTALL_COMMAND = 'pip install "comper[gymnasium]"'
+OTHER_FAMILIES = ("ale_py", "shimmy", "minigrid", "minatar")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GymnasiumSettings(EnvironmentSettings):
+    """What every Gymnasium environment shares."""
+
+    episode_cap_frames: int = setting(
+        0, "the environment's own", "steps after which an episode is cut off; 0: the environment's own limit", least=0
+    )
+
+
+def import_gymnasium() -> Any:
+    """Import gymnasium, or say how to install it."""
+    try:
+        import gymnasium
+    except ImportError as error:
+        raise UsageError(f"This environment needs Gymnasium: {INSTALL_COMMAND}") from error
+    return gymnasium
+
+
+# Observations
+
+
+@dataclass(frozen=True)
+class BoxEncoder:
+    """An array as it is, copied: some environments reuse theirs."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    def __call__(self, observation: Any) -> NDArray[Any]:
+        array = np.array(observation, dtype=self.dtype)
+        if array.shape != self.shape:
+            raise UsageError(
+                f"{self.name} returned an observation of shape {array.shape}, but its space says {self.shape}: observations"
+                " must keep their shape."
+            )
+        return array
+
+
+@dataclass(frozen=True)
+class OneHotEncoder:
+    """A number as a vector with one True."""
+
+    start: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any] = np.dtype(np.bool_)  # noqa: RUF009 -- immutable
+
+    def __call__(self, observation: Any) -> NDArray[Any]:
+        vector = np.zeros(self.shape, np.bool_)
+        vector[int(observation) - self.start] = True
+        return vector
+
+
+class Encoder(Protocol):
+    """Maps what an environment returns to what is stored."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+
+    def __call__(self, observation: Any) -> NDArray[Any]: ...
+
+
+def make_encoder(name: str, space: Any) -> Encoder:
+    """Choose how observations of a space are stored, or say that they cannot be."""
+    spaces = import_gymnasium().spaces
+    if isinstance(space, spaces.Discrete):
+        return OneHotEncoder(int(space.start), (int(space.n),))
+    if not isinstance(space, spaces.Box):
+        raise UsageError(f"{name} has the observations {space}; only a Box or a Discrete space can be learned from.")
+    dtype = np.dtype(np.float32) if space.dtype == np.float64 else np.dtype(space.dtype)
+    return BoxEncoder(name, tuple(space.shape), dtype)
+
+
+# The game
+
+
+class GymnasiumGame:
+    """A Gymnasium environment as a Game.
+
+    Its own state is saved if the object has `get_state()`, which returns plain values, and `set_state(state)`. A wrapper
+    hides those of what it wraps on purpose: it may hold state of its own, such as the steps left until a time limit.
+    """
+
+    def __init__(self, name: str, env: Any, encoder: Encoder | None = None) -> None:
+        gymnasium = import_gymnasium()
+        if not isinstance(env.action_space, gymnasium.spaces.Discrete):
+            raise UsageError(f"{name} has the actions {env.action_space}; only Discrete ones can be chosen from.")
+        self._env = env
+        self._encode = make_encoder(name, env.observation_space) if encoder is None else encoder
+        self._first_action = int(env.action_space.start)
+        self._has_state = hasattr(env, "get_state") and hasattr(env, "set_state")
+        self.observation_shape: tuple[int, ...] = self._encode.shape
+        self.observation_dtype: np.dtype[Any] = self._encode.dtype
+        self.action_names = _action_names(env)
+        self.time_limit_frames: int | None = env.spec.max_episode_steps if getattr(env, "spec", None) else None
+        self.identity: Mapping[str, str] = _versions(env)
+
+    def reset(self, seed: int) -> NDArray[Any]:
+        observation, _ = self._env.reset(seed=seed)
+        return self._encode(observation)
+
+    def step(self, action: int) -> Outcome:
+        observation, reward, terminated, truncated, _ = self._env.step(self._first_action + action)
+        return Outcome(self._encode(observation), float(reward), bool(terminated), bool(truncated))
+
+    def get_state(self) -> dict[str, Any] | None:
+        if not self._has_state:
+            return None
+        return {"environment": self._env.get_state(), "environment_rng": self._env.np_random.bit_generator.state}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self._env.set_state(state["environment"])
+        self._env.np_random.bit_generator.state = state["environment_rng"]
+
+    def close(self) -> None:
+        self._env.close()
+
+
+def _action_names(env: Any) -> tuple[str, ...]:
+    meanings = getattr(env.unwrapped, "get_action_meanings", None)
+    if meanings is not None:
+        return tuple(str(name) for name in meanings())
+    return tuple(str(action) for action in range(int(env.action_space.n)))
+
+
+def _versions(env: Any) -> dict[str, str]:
+    """Versions of Gymnasium and of the package that the environment comes from."""
+    versions = {"gymnasium": str(import_gymnasium().__version__)}
+    package = type(env.unwrapped).__module__.partition(".")[0]
+    with contextlib.suppress(metadata.PackageNotFoundError):  # a module of the user's own has no version
+        versions[package] = metadata.version(package)
+    return versions
+
+
+# The family
+
+
+def names() -> tuple[str, ...]:
+    """All ids that Gymnasium knows, without those that have a family of their own here."""
+    specs = import_gymnasium().registry.values()
+    return tuple(sorted(spec.id for spec in specs if not str(spec.entry_point).startswith(OTHER_FAMILIES)))
+
+
+def resolve(name: str) -> str | None:
+    """The id that a spelling stands for; `package:Name-v0` imports the package first, which registers it."""
+    import_gymnasium()
+    package, colon, env_id = name.rpartition(":")
+    if colon:
+        import_module_named(package)
+    found = {known.lower(): known for known in import_gymnasium().registry}.get(env_id.lower())
+    return None if found is None else f"{package}{colon}{found}"
+
+
+def make_gymnasium(name: str, env_id: str, **options: Any) -> Any:
+    """Make a registered environment, or say in one sentence why it cannot be made."""
+    gymnasium = import_gymnasium()
+    try:
+        return gymnasium.make(env_id, disable_env_checker=True, **options)
+    except (gymnasium.error.Error, ImportError) as error:
+        raise UsageError(f"Gymnasium cannot make {name}: {error}") from error
+
+
+def make(
+    name: str, settings: GymnasiumSettings, *, seed: np.random.SeedSequence, observations_per_step: int = 1
+) -> Environment:
+    """Make the environment of one trial."""
+    env_id = name.removeprefix("gym:")
+    return make_seeded(
+        name,
+        lambda: GymnasiumGame(name, make_gymnasium(name, env_id)),
+        seed=seed,
+        observations_per_step=observations_per_step,
+        episode_cap_frames=settings.episode_cap_frames or None,
+        has_floor=settings == GymnasiumSettings(),
+    )
+
+
+FAMILY = Family(
+    prefix="gym",
+    summary="Gymnasium environment with discrete actions",
+    example="gym:CartPole-v1",
+    settings=GymnasiumSettings(),
+    make=make,
+    names=names,
+    resolve=resolve,
+)

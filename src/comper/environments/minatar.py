@@ -1,0 +1,115 @@
+"""`minatar:NAME`: the five games of MinAtar (Young and Tian 2019), from its own Environment class.
+
+All six actions, sticky actions and difficulty ramping as MinAtar has them by default. Two things are set here: an episode
+starts with NOOP as the last action, so that it depends on nothing but its seed and its actions (MinAtar carries the last
+action over from the episode before), and it is cut off at `episode_cap_frames` (MinAtar has no limit, except in Freeway).
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from comper.environments.interface import Environment, EnvironmentSettings, Family, setting
+from comper.environments.seeded import Outcome, make_seeded
+from comper.errors import UsageError
+
+INSTALL_COMMAND = 'pip install "comper[minatar]"'
+GAMES = ("asterix", "breakout", "freeway", "seaquest", "space_invaders")
+ACTIONS = {"n": "NOOP", "l": "LEFT", "u": "UP", "r": "RIGHT", "d": "DOWN", "f": "FIRE"}
+"""MinAtar's letters, spelled out."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MinAtarSettings(EnvironmentSettings):
+    """MinAtar's own defaults; difficulty ramping is on."""
+
+    sticky_probability: float = setting(
+        0.1, "MinAtar's default", "chance, per frame, that the game repeats the last executed action", below=1
+    )
+    episode_cap_frames: int = setting(18_000, "A10", "frames after which an episode is cut off: a truncation, not a game over")
+
+
+class MinAtarGame:
+    """One game as a Game: boolean 10x10 images with a channel for each kind of object."""
+
+    def __init__(self, game: str, sticky_probability: float) -> None:
+        minatar: Any = importlib.import_module("minatar")  # it has no types
+        self._env = minatar.Environment(game, sticky_action_prob=sticky_probability)
+        self.observation_shape = tuple(int(side) for side in self._env.state_shape())
+        self.observation_dtype: np.dtype[Any] = np.dtype(np.bool_)
+        self.action_names = tuple(ACTIONS[letter] for letter in self._env.env.action_map)
+        self.time_limit_frames: int | None = None
+        self.identity: Mapping[str, str] = {"minatar": metadata.version("minatar")}
+
+    def reset(self, seed: int) -> NDArray[np.bool_]:
+        self._env.seed(seed)
+        self._env.last_action = 0
+        self._env.reset()
+        return self._observe()
+
+    def step(self, action: int) -> Outcome:
+        reward, terminated = self._env.act(action)
+        return Outcome(self._observe(), float(reward), bool(terminated), False)
+
+    def get_state(self) -> None:
+        """MinAtar cannot tell its state; an episode is played again instead."""
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def _observe(self) -> NDArray[np.bool_]:
+        image: NDArray[np.bool_] = self._env.state()  # a new array at every call
+        return image
+
+
+def names() -> tuple[str, ...]:
+    """The five games, if MinAtar is installed."""
+    if importlib.util.find_spec("minatar") is None:
+        raise UsageError(f"MinAtar games need MinAtar: {INSTALL_COMMAND}")
+    return GAMES
+
+
+def resolve(name: str) -> str | None:
+    """The name of a game from any usual spelling: `Space-Invaders`, `SpaceInvaders`."""
+    return {_letters(game): game for game in names()}.get(_letters(name))
+
+
+def _letters(name: str) -> str:
+    return re.sub(r"[^a-z]", "", name.lower())
+
+
+def make(name: str, settings: MinAtarSettings, *, seed: np.random.SeedSequence, observations_per_step: int = 1) -> Environment:
+    """Make the environment of one trial."""
+    game = name.removeprefix("minatar:")
+    names()
+    return make_seeded(
+        name,
+        lambda: MinAtarGame(game, settings.sticky_probability),
+        seed=seed,
+        observations_per_step=observations_per_step,
+        episode_cap_frames=settings.episode_cap_frames,
+        has_floor=settings == MinAtarSettings(),
+    )
+
+
+FAMILY = Family(
+    prefix="minatar",
+    summary="MinAtar game, 10x10 pixels",
+    example="minatar:breakout",
+    settings=MinAtarSettings(),
+    make=make,
+    names=names,
+    resolve=resolve,
+)

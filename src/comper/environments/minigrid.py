@@ -1,0 +1,102 @@
+"""`minigrid:NAME`: the grid worlds of MiniGrid and BabyAI, each cell as a one-hot vector.
+
+An observation is a boolean image (rows, columns, 21): 11 kinds of object, 6 colours, and 4 states (open, closed, locked; for
+the agent its direction). The mission, a text, is not used: environments whose task changes with it cannot be solved
+by more than chance. The full view does not show what the agent carries; the agent's view does.
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from comper.environments.gym import GymnasiumGame, import_gymnasium, make_gymnasium
+from comper.environments.interface import Environment, EnvironmentSettings, Family, setting
+from comper.environments.seeded import make_seeded
+from comper.errors import UsageError
+
+INSTALL_COMMAND = 'pip install "comper[minigrid]"'
+ID_PREFIX = "MiniGrid-"
+CHANNELS = (11, 6, 4)
+"""Values of the three numbers that MiniGrid gives for a cell: object, colour, state."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MiniGridSettings(EnvironmentSettings):
+    """What the agent sees; the length of an episode is the environment's own."""
+
+    view: str = setting(
+        "full", "project's choice", "full: the whole grid; agent: the cells before the agent", ("full", "agent")
+    )
+
+
+@dataclass(frozen=True)
+class GridEncoder:
+    """MiniGrid's image, indexed [column][row] with three numbers per cell, as a one-hot image."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any] = np.dtype(np.bool_)  # noqa: RUF009 -- immutable
+
+    def __call__(self, observation: Any) -> NDArray[np.bool_]:
+        numbers = observation["image"].transpose(1, 0, 2)
+        return np.concatenate([_one_hot(numbers[..., i], count) for i, count in enumerate(CHANNELS)], axis=-1)
+
+
+def _one_hot(numbers: NDArray[np.uint8], count: int) -> NDArray[np.bool_]:
+    hot: NDArray[np.bool_] = numbers[..., None] == np.arange(count)
+    return hot
+
+
+def import_minigrid() -> Any:
+    """Import minigrid, which registers its environments, or say how to install it."""
+    try:
+        return importlib.import_module("minigrid")
+    except ImportError as error:
+        raise UsageError(f"This environment needs MiniGrid: {INSTALL_COMMAND}") from error
+
+
+def names() -> tuple[str, ...]:
+    """All names; `MiniGrid-` is left out, `BabyAI-` is not."""
+    import_minigrid()
+    ids = sorted(name for name in import_gymnasium().registry if name.startswith((ID_PREFIX, "BabyAI-")))
+    return tuple(name.removeprefix(ID_PREFIX) for name in ids)
+
+
+def resolve(name: str) -> str | None:
+    """The name that a spelling stands for, with or without `MiniGrid-`."""
+    return {known.lower(): known for known in names()}.get(name.lower().removeprefix(ID_PREFIX.lower()))
+
+
+def make_game(name: str, view: str) -> GymnasiumGame:
+    """Make one grid world with the chosen view."""
+    minigrid = import_minigrid()
+    rest = name.removeprefix("minigrid:")
+    env = make_gymnasium(name, rest if rest.startswith("BabyAI-") else f"{ID_PREFIX}{rest}")
+    seen = minigrid.wrappers.FullyObsWrapper(env) if view == "full" else env
+    columns, rows, _ = seen.observation_space["image"].shape
+    game = GymnasiumGame(name, seen, GridEncoder((rows, columns, sum(CHANNELS))))
+    game.action_names = tuple(action.name for action in env.unwrapped.actions)
+    game.time_limit_frames = env.unwrapped.max_steps or None  # BabyAI sets it anew for every mission
+    return game
+
+
+def make(
+    name: str, settings: MiniGridSettings, *, seed: np.random.SeedSequence, observations_per_step: int = 1
+) -> Environment:
+    """Make the environment of one trial."""
+    return make_seeded(name, lambda: make_game(name, settings.view), seed=seed, observations_per_step=observations_per_step)
+
+
+FAMILY = Family(
+    prefix="minigrid",
+    summary="MiniGrid or BabyAI grid world",
+    example="minigrid:DoorKey-6x6-v0",
+    settings=MiniGridSettings(),
+    make=make,
+    names=names,
+    resolve=resolve,
+)

@@ -1,0 +1,109 @@
+"""The one registry of environments: a family is one file, and one line here. Nothing heavy is imported until a name needs it.
+
+freeway                    an Atari game with the paper's protocol
+gym:CartPole-v1            a Gymnasium environment; `gym:package:Name-v0` imports the package that registers it
+minatar:breakout           MinAtar
+minigrid:DoorKey-6x6-v0    MiniGrid and BabyAI
+my_module:make_env         a function or class of your own; in Python also the callable itself
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable
+from typing import Any
+
+from comper.environments import atari, gym, minatar, minigrid, user
+from comper.environments.interface import EnvironmentSettings, EnvironmentSpec, Family
+from comper.errors import UsageError
+from comper.importing import require_trust
+
+FAMILIES = {family.prefix: family for family in (atari.FAMILY, gym.FAMILY, minatar.FAMILY, minigrid.FAMILY)}
+
+
+def find_environment(name_or_callable: str | Callable[..., Any], *, trusted: tuple[str, ...] | None = None) -> EnvironmentSpec:
+    """Find an environment by its name, or from what makes it.
+
+    `trusted` lists the modules from outside comper that may be imported for it; None: the user has typed the name, so any.
+    """
+    if callable(name_or_callable):
+        return user.from_callable(name_or_callable)
+    name = name_or_callable.strip()
+    family, rest = split_name(name)
+    if family is None or ":" in rest:
+        require_trust(rest.partition(":")[0], trusted, what=f"the environment {name}")
+    if family is None:
+        return _find_outside(name)
+    found = family.resolve(rest)
+    if found is None:
+        raise _unknown(name)
+    return family.spec(found)
+
+
+def split_name(name: str) -> tuple[Family | None, str]:
+    """The family of a name, by its prefix, and the name without it; None: it is a user's own."""
+    prefix, colon, rest = name.partition(":")
+    if not colon:
+        return FAMILIES[""], name
+    family = FAMILIES.get(prefix.strip().lower())
+    return (None, name) if family is None else (family, rest.strip())
+
+
+def folder_name(name: str) -> str:
+    """An environment's name as the name of a folder: `gym:CartPole-v1` becomes `gym-CartPole-v1`."""
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip(".-") or "environment"
+
+
+def all_names() -> list[str]:
+    """Names of all families whose libraries are installed."""
+    found: list[str] = []
+    for family in FAMILIES.values():
+        try:
+            found += [family.full_name(rest) for rest in family.names()]
+        except UsageError:  # its library is missing, so its environments are too
+            continue
+    return found
+
+
+def _find_outside(name: str) -> EnvironmentSpec:
+    prefix = name.partition(":")[0]
+    if prefix == user.PYTHON_PREFIX:
+        raise UsageError(
+            f"{name} was made by a Python callable, which cannot be found by a name: give the callable again from Python, or"
+            " put it into a module and use my_module:make_env."
+        )
+    try:
+        return user.find_in_module(name)
+    except UsageError as error:
+        near = _nearest(name)
+        raise UsageError(f"{error} Did you mean {' or '.join(near)}?" if near else str(error)) from error
+
+
+def _unknown(name: str) -> UsageError:
+    near = _nearest(name)
+    families = ", ".join(family.example for family in FAMILIES.values())
+    hint = f"Did you mean {' or '.join(near)}?" if near else f"Names look like {families} or my_module:make_env."
+    return UsageError(f"No environment is called {name!r}. {hint}")
+
+
+def _nearest(name: str) -> list[str]:
+    """The names that are spelled most like a wrong one, with or without prefix and version."""
+    keys: dict[str, str] = {}
+    for known in all_names():
+        prefix, _, rest = known.rpartition(":")
+        for spelling in (known, rest, re.sub(r"-v\d+$", "", rest)):
+            earlier = keys.setdefault(_letters(spelling), known)
+            if earlier.rpartition(":")[0] == prefix:  # the newest version of an environment, but of the first family
+                keys[_letters(spelling)] = known
+    nearest = difflib.get_close_matches(_letters(name), keys, n=3, cutoff=0.7)
+    return list(dict.fromkeys(keys[key] for key in nearest))
+
+
+def _letters(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+def family_settings() -> dict[str, EnvironmentSettings]:
+    """The settings of every family, by what its environments are called."""
+    return {family.summary: family.settings for family in FAMILIES.values()}

@@ -1,0 +1,157 @@
+"""Networks that approximate Q(s, ·; Θ): the CNN of Appendix B, Table 9, smaller ones for smaller images, an MLP."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from comper.networks.stacking import Conv2d, Linear, NetworkFactory, as_floats
+
+VECTOR_UNITS = 64
+"""Hidden units, twice, for observations that are not images (D3)."""
+
+
+@dataclass(frozen=True)
+class ObservationSpec:
+    """What a state is made of: `history_length` observations of one shape."""
+
+    shape: tuple[int, ...]
+    history_length: int = 1
+    kind: str | None = None
+    """"pixels" or "vector"; None: pixels where there are two or three axes."""
+    channels: str | None = None
+    """"first" or "last", for pixels of three axes; None: found by `channel_axis`."""
+
+    @property
+    def size(self) -> int:
+        """Numbers in a state."""
+        return self.history_length * math.prod(self.shape)
+
+    @property
+    def is_image(self) -> bool:
+        """Whether the axes are rows, columns and perhaps channels."""
+        return len(self.shape) in (2, 3) and self.kind in (None, "pixels")
+
+    @property
+    def channel_axis(self) -> int | None:
+        """Where the channels are: 0, 2, or None for (H, W). The other two axes are equal, or larger than the channels."""
+        if len(self.shape) == 2:
+            return None
+        if self.channels is not None:
+            return 0 if self.channels == "first" else 2
+        first, middle, last = self.shape
+        if (first == middle) != (middle == last):
+            return 2 if first == middle else 0
+        return 2 if last <= first else 0
+
+    @property
+    def image_size(self) -> tuple[int, int, int]:
+        """Height, width, and the channels of all observations of a state."""
+        axis = self.channel_axis
+        height, width = (n for i, n in enumerate(self.shape) if i != axis)
+        return height, width, self.size // (height * width)
+
+
+class Architecture(NamedTuple):
+    """The hidden layers of a CNN."""
+
+    name: str
+    smallest_side: int
+    """Pixels that the shorter side must have, so that the convolutions fit and make sense."""
+    convolutions: tuple[tuple[int, int, int], ...]
+    """Filters, kernel size, stride."""
+    hidden_units: int
+
+
+ARCHITECTURES = (
+    Architecture("CNN of Table 9", 36, ((32, 8, 4), (64, 4, 2), (64, 3, 1)), 512),
+    Architecture("CNN with two convolutions", 26, ((16, 4, 2), (32, 3, 1)), 256),
+    Architecture("CNN of MinAtar", 3, ((16, 3, 1),), 128),  # Young and Tian, 2019
+)
+"""From the largest images to the smallest: the first that fits is taken."""
+
+
+@dataclass(frozen=True)
+class QNetworkFactory:
+    """Makes a Q-network, and says which one in a line."""
+
+    description: str
+    make: NetworkFactory
+
+    def __call__(self) -> nn.Module:
+        return self.make()
+
+
+def make_q_network(observation: ObservationSpec, num_actions: int, *, first_bias: bool = True) -> QNetworkFactory:
+    """A CNN that fits the size of images, an MLP for everything else.
+
+    A16: Table 9's count for stacked frames leaves the first bias out (`first_bias`).
+    """
+    if observation.is_image:
+        height, width, channels = observation.image_size
+        for architecture in ARCHITECTURES:
+            if min(height, width) >= architecture.smallest_side:
+                make = partial(CNN, architecture, observation, num_actions, first_bias=first_bias)
+                return QNetworkFactory(f"{architecture.name} for {height}x{width}x{channels} pixels", make)
+    description = f"MLP {VECTOR_UNITS}-{VECTOR_UNITS} for {observation.size:,} numbers"
+    return QNetworkFactory(description, partial(MLP, observation, num_actions))
+
+
+class CNN(nn.Module):
+    """Convolutions, a hidden layer, one output for each action."""
+
+    takes_trial_axis = True
+
+    def __init__(self, architecture: Architecture, observation: ObservationSpec, num_actions: int, *, first_bias: bool = True):
+        super().__init__()
+        self._observation = observation
+        height, width, channels = observation.image_size
+        for number, (filters, size, stride) in enumerate(architecture.convolutions, start=1):
+            layer = Conv2d(channels, filters, size, stride, bias=first_bias or number > 1)
+            self.add_module(f"Conv{number}", layer)
+            channels, height, width = filters, (height - size) // stride + 1, (width - size) // stride + 1
+        self._convolutions = tuple(layer for layer in self.children() if isinstance(layer, Conv2d))
+        self.Dense1 = Linear(height * width * channels, architecture.hidden_units)
+        self.Dense2 = Linear(architecture.hidden_units, num_actions)
+
+    def forward(self, frames: Tensor) -> Tensor:
+        """Q(s, ·; Θ) of states given as (..., B, history, *observation_shape)."""
+        x = self._channels_last(frames).float()  # moved while it is still small
+        scale = 1 / 255 if frames.dtype == torch.uint8 else 1.0
+        for layer in self._convolutions:
+            x = layer(x, scale).relu()
+            scale = 1.0
+        values: Tensor = self.Dense2(self.Dense1(x.flatten(-3)).relu())
+        return values
+
+    def _channels_last(self, frames: Tensor) -> Tensor:
+        """(..., history, H, W), (..., history, H, W, C) or (..., history, C, H, W) as (..., H, W, channels)."""
+        axis = self._observation.channel_axis
+        if axis is None:
+            return frames.movedim(-3, -1).contiguous()
+        images = frames if axis == 2 else frames.movedim(-3, -1)
+        return images.movedim(-4, -2).flatten(-2).contiguous()
+
+
+class MLP(nn.Module):
+    """Two hidden layers for observations that are not images (D3)."""
+
+    takes_trial_axis = True
+
+    def __init__(self, observation: ObservationSpec, num_actions: int):
+        super().__init__()
+        self._num_axes = 1 + len(observation.shape)
+        self.Dense1 = Linear(observation.size, VECTOR_UNITS)
+        self.Dense2 = Linear(VECTOR_UNITS, VECTOR_UNITS)
+        self.Dense3 = Linear(VECTOR_UNITS, num_actions)
+
+    def forward(self, frames: Tensor) -> Tensor:
+        """Q(s, ·; Θ) of states given as (..., B, history, *observation_shape)."""
+        x = as_floats(frames.flatten(-self._num_axes)).float()
+        values: Tensor = self.Dense3(self.Dense2(self.Dense1(x).relu()).relu())
+        return values

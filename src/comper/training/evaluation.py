@@ -1,0 +1,164 @@
+"""After training: a run's agent as a policy, and what it scores without learning on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from comper.agents.interface import AgentSpec, TrialSetup
+from comper.environments.interface import Environment, EnvironmentInfo
+from comper.errors import UsageError
+from comper.memory.frames import FrameStore, ObservationHistory
+from comper.progress import show_progress as shown_progress
+from comper.runs.manifest import Manifest
+from comper.runs.states import check_same_shapes
+from comper.training.options import NetworkMaker, OwnCode, RunOptions, RunSettings, recorded_environment, recorded_settings
+from comper.training.randomness import environment_seed, streams
+from comper.training.weights import saved_weights
+
+MAX_EPISODES = 1_000_000
+
+
+class Policy:
+    """A trained agent that no longer learns. It remembers the last observations of the episode; `reset` forgets them."""
+
+    def __init__(self, settings: RunSettings, info: EnvironmentInfo, weights: dict[str, Any], *, seed: int, device: str):
+        self.settings, self.info = settings, info
+        self._frames = FrameStore(info.observation_shape, info.observation_dtype, initial_capacity=64)
+        self._streams = streams(seed)
+        setup = TrialSetup(self._frames, *self._streams[:3])
+        torch_device = RunOptions(device=device).torch_device()
+        self._agent = settings.agent.agent(settings.config, settings.task(info), [setup], device=torch_device)
+        check_same_shapes(weights, self._agent.weights(0))
+        self._agent.load_weights(0, weights)
+        self._history = ObservationHistory(self._frames, settings.config.history_length)
+        self._is_new = True
+
+    def reset(self) -> None:
+        """Begin an episode: forget the observations of the last one."""
+        self._is_new = True
+
+    def predict(self, observation: NDArray[Any], *, epsilon: float = 0.0) -> int:
+        """The action for the newest observation, or for the newest ones, oldest first; with probability ε a random one."""
+        actions, _ = self._agent.act(self._state_after(observation), [epsilon], [0])
+        return int(actions[0])
+
+    def q_values(self, observation: NDArray[Any]) -> NDArray[np.float32]:
+        """Q(s, ·) after the newest observation."""
+        values: NDArray[np.float32] = self._agent.q_values(self._state_after(observation), [0])[0]
+        return values
+
+    def _state_after(self, observation: NDArray[Any]) -> NDArray[np.int64]:
+        shape, dtype = self.info.observation_shape, self.info.observation_dtype
+        new = np.asarray(observation, dtype)
+        frames = new[None] if new.shape == shape else new
+        if frames.shape[1:] != shape or not len(frames):
+            raise ValueError(f"observation of shape {new.shape}: expected {shape}, or several of them.")
+        if self._is_new:
+            self._history.reset(frames[0])
+            frames, self._is_new = frames[1:], False
+        if len(frames):
+            self._history.advance(frames)
+        return np.array([self._history.state], np.int64)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Scores of a policy, and the score without learning to read them against."""
+
+    agent: str
+    environment: str
+    epsilon: float
+    scores: tuple[float, ...]
+    floor: float | None
+
+    @property
+    def mean(self) -> float:
+        return float(np.mean(self.scores))
+
+    def interval(self, *, seed: int = 0, num_resamples: int = 10_000) -> tuple[float, float]:
+        """A 95 % bootstrap interval of the mean."""
+        rng = np.random.default_rng(seed)
+        means = rng.choice(np.array(self.scores), (num_resamples, len(self.scores))).mean(axis=1)
+        low, high = np.quantile(means, [0.025, 0.975])
+        return float(low), float(high)
+
+    def __str__(self) -> str:
+        low, high = self.interval()
+        floor = "not measured" if self.floor is None else f"{self.floor:,.1f}"
+        return (
+            f"{self.agent} on {self.environment}: mean score {self.mean:,.1f} (95 % interval {low:,.1f} to {high:,.1f})"
+            f" of {len(self.scores)} episodes, ε = {self.epsilon:g}; score without learning: {floor}"
+        )
+
+
+def load(
+    run: str | os.PathLike[str],
+    *,
+    seed: int = 0,
+    device: str = "auto",
+    agent: AgentSpec | None = None,
+    environment: Callable[[], Any] | None = None,
+    network: NetworkMaker | None = None,
+    trust: Sequence[str] = (),
+) -> Policy:
+    """The agent of a run as a policy, with its final weights or those of its newest checkpoint.
+
+    `agent`, `environment` and `network` are needed where the run was given them as Python objects; `trust` names modules
+    from outside comper that the run needs and that may be imported.
+    """
+    policy, _ = _load(Path(run), OwnCode(agent, environment, network, tuple(trust)), seed=seed, device=device)
+    return policy
+
+
+def evaluate(
+    run: str | os.PathLike[str],
+    *,
+    episodes: int = 10,
+    epsilon: float = 0.001,
+    seed: int = 0,
+    device: str = "auto",
+    agent: AgentSpec | None = None,
+    environment: Callable[[], Any] | None = None,
+    network: NetworkMaker | None = None,
+    trust: Sequence[str] = (),
+    show_progress: bool = True,
+) -> Evaluation:
+    """Play episodes with a run's weights, without learning. The other arguments are those of `load`."""
+    if not 1 <= episodes <= MAX_EPISODES or not 0 <= epsilon <= 1 or seed < 0:
+        raise UsageError(f"episodes = {episodes}, epsilon = {epsilon}, seed = {seed}: must be 1 or more, 0 to 1, 0 or more.")
+    own = OwnCode(agent, environment, network, tuple(trust))
+    policy, env = _load(Path(run), own, seed=seed, device=device)
+    scores = []
+    with shown_progress("Episodes", wanted=show_progress) as progress:
+        for number in range(episodes):
+            scores.append(_play(policy, env, epsilon))
+            progress.update(number + 1, episodes)
+    name = policy.settings.agent_name
+    return Evaluation(name, policy.info.name, epsilon, tuple(scores), policy.info.floor)
+
+
+def _load(run: Path, own: OwnCode, *, seed: int, device: str) -> tuple[Policy, Environment]:
+    manifest = Manifest.read(run)
+    manifest.require_this_format(run)
+    settings = recorded_settings(run, manifest, own)
+    per_step = settings.config.observations_per_step
+    spec = recorded_environment(manifest, own)
+    env = spec.factory(settings.environment, seed=environment_seed(seed), observations_per_step=per_step)()
+    weights, _ = saved_weights(run, manifest)
+    return Policy(settings, env.info, weights, seed=seed, device=device), env
+
+
+def _play(policy: Policy, env: Environment, epsilon: float) -> float:
+    policy.reset()
+    frames, score, is_over = env.reset()[None], 0.0, False
+    while not is_over:
+        step = env.step(policy.predict(frames, epsilon=epsilon))
+        frames, score, is_over = step.frames, score + step.reward, step.is_last
+    return score

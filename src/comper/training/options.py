@@ -1,0 +1,213 @@
+"""What a run is given: settings, which decide its results, and options, which change its cost alone."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from comper.agents.interface import AgentSpec, Task
+from comper.agents.registry import find_agent
+from comper.environments.interface import EnvironmentInfo, EnvironmentSpec
+from comper.environments.registry import find_environment
+from comper.errors import DamagedFileError, OutsideCodeError, UsageError
+from comper.importing import is_outside_name, load_object
+from comper.protocol import AgentConfig
+from comper.runs.files import digest, read_file
+from comper.runs.folder import CONFIG_FILE
+from comper.runs.manifest import Manifest
+from comper.settings import MAX_TOML_BYTES, Settings, changed_settings, parse_settings, to_toml, with_settings
+
+if TYPE_CHECKING:
+    import torch
+
+NetworkMaker = Callable[[tuple[int, ...], int], "torch.nn.Module"]
+Trusted = tuple[str, ...] | None
+"""Modules from outside comper that may be imported; None: any, because the user has typed their names."""
+
+AUTO = "auto"
+FROM_PYTHON = "python:"
+"""Before the name of an object that was handed over from Python and cannot be found again by its name."""
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How runs are run: what changes their cost, not their results."""
+
+    device: str = "auto"
+    workers: int | None = None
+    """Processes for the environments; 0: none, None: by trials and cores."""
+    checkpoint_period_steps: int | None = None
+    """0: never, None: every 5,000 steps or two minutes."""
+    show_progress: bool = True
+
+    def __post_init__(self) -> None:
+        if self.workers is not None and not 0 <= self.workers <= 4_096:
+            raise UsageError(f"workers = {self.workers}: must be 0 to 4,096.")
+        if self.checkpoint_period_steps is not None and self.checkpoint_period_steps < 0:
+            raise UsageError(f"checkpoint_period_steps = {self.checkpoint_period_steps}: must be 0 (never) or more.")
+
+    @property
+    def with_checkpoints(self) -> bool:
+        return self.checkpoint_period_steps != 0
+
+    def num_workers(self, num_trials: int) -> int:
+        """Processes for the environments: worth their hand-off only where several trials and several cores meet."""
+        if self.workers is not None:
+            return self.workers
+        cores = os.cpu_count() or 1
+        return min(num_trials, cores - 1) if num_trials > 1 and cores > 2 else 0
+
+    def torch_device(self) -> torch.device:
+        """The device to learn on: `auto` is a GPU where there is one."""
+        import torch
+
+        if self.device not in ("auto", "cpu", "cuda"):
+            raise UsageError(f"Unknown device {self.device!r}. Devices: auto, cpu, cuda.")
+        if self.device == "cuda" and not torch.cuda.is_available():
+            raise UsageError("--device cuda: PyTorch sees no CUDA GPU on this machine. Use --device cpu or auto.")
+        return torch.device("cuda" if self.device != "cpu" and torch.cuda.is_available() else "cpu")
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """What decides the results of a run: its agent, and every setting of the agent and of the environment."""
+
+    agent_name: str
+    agent: AgentSpec
+    config: AgentConfig
+    environment: Settings
+    network: NetworkMaker | None = None
+    """The user's own, where `config.network` names one."""
+
+    @property
+    def parts(self) -> tuple[AgentConfig, Settings]:
+        return self.config, self.environment
+
+    def to_toml(self) -> str:
+        """Every setting, as config.toml keeps it."""
+        return to_toml(self.parts)
+
+    def changed(self) -> dict[str, list[Any]]:
+        """Settings that differ from the agent's own: name -> [value, default]."""
+        return changed_settings(self.parts, default_settings(self.agent, type(self.environment)()))
+
+    def task(self, info: EnvironmentInfo) -> Task:
+        """What the agent must know of the environment."""
+        return Task(info.observation_shape, info.observation_dtype, info.observation_kind, info.action_names, self.network)
+
+    @property
+    def outside_code(self) -> list[str]:
+        """Names of code from outside comper that the agent needs."""
+        names = [self.agent_name, getattr(self.config, "network", "auto")]
+        return [name for name in names if is_outside_name(name)]
+
+
+def resolve_settings(
+    agent: str | AgentSpec,
+    environments: Sequence[EnvironmentSpec],
+    values: Mapping[str, Any],
+    *,
+    where: str,
+    network: NetworkMaker | None = None,
+    trusted: Trusted = None,
+) -> RunSettings:
+    """The agent's settings and the environment's, changed by the given values; everything wrong is refused here."""
+    name, spec = named_agent(agent, trusted)
+    config, environment = with_settings(default_settings(spec, _common_settings(environments)), values, where=where)
+    wanted = getattr(config, "network", AUTO)
+    if network is not None:
+        if wanted == AUTO and not hasattr(config, "network"):
+            raise UsageError(f"{where}: the agent {name} has no network.")
+        config = dataclasses.replace(config, network=f"{FROM_PYTHON}{network.__name__}")
+    elif wanted.startswith(FROM_PYTHON):
+        raise UsageError(f"{where}: the network {wanted} was handed over from Python; hand it over again as network=...")
+    elif wanted != AUTO:
+        network = load_object(_checked_name(wanted, where), what="the network", trusted=trusted)
+    return RunSettings(name, spec, config, environment, network)
+
+
+def _checked_name(name: str, where: str) -> str:
+    if not is_outside_name(name):
+        raise UsageError(f"{where}: network = {name!r}: must be auto, or my_module:make_network.")
+    return name
+
+
+def named_agent(agent: str | AgentSpec, trusted: Trusted = None) -> tuple[str, AgentSpec]:
+    """An agent with the name under which a run records it."""
+    if isinstance(agent, AgentSpec):
+        return f"{FROM_PYTHON}{agent.name}", agent
+    return agent, find_agent(agent, trusted=trusted)
+
+
+def default_settings(spec: AgentSpec, environment: Settings) -> tuple[AgentConfig, Settings]:
+    """An agent's own settings, and the environment's with what the agent has otherwise."""
+    known = {f.name for f in dataclasses.fields(environment)}
+    changes = {name: value for name, value in spec.environment.items() if name in known}
+    return spec.config, dataclasses.replace(environment, **changes)
+
+
+def _common_settings(environments: Sequence[EnvironmentSpec]) -> Settings:
+    first, *others = environments
+    for other in others:
+        if type(other.settings) is not type(first.settings):
+            raise UsageError(f"{first.name} and {other.name} cannot be trained together: give each a command of its own.")
+    return first.settings
+
+
+# The settings of a recorded run.
+
+
+@dataclass(frozen=True)
+class OwnCode:
+    """The user's own code that a recorded run needs: handed over from Python, or trusted by the name of its module."""
+
+    agent: AgentSpec | None = None
+    environment: Callable[[], Any] | None = None
+    network: NetworkMaker | None = None
+    trusted: tuple[str, ...] = ()
+
+
+def recorded_environment(manifest: Manifest, own: OwnCode) -> EnvironmentSpec:
+    """The environment a run was made in."""
+    if not manifest.game.startswith(FROM_PYTHON):
+        return find_environment(manifest.game, trusted=own.trusted)
+    return find_environment(_handed_over(own.environment, "environment", manifest.game))
+
+
+def recorded_settings(folder: Path, manifest: Manifest, own: OwnCode) -> RunSettings:
+    """The settings a run was made with, which must be those it was started with."""
+    path = folder / CONFIG_FILE
+    agent: str | AgentSpec = manifest.agent
+    if manifest.agent.startswith(FROM_PYTHON):
+        agent = _handed_over(own.agent, "agent", manifest.agent)
+    try:
+        values = parse_settings(read_file(path, max_bytes=MAX_TOML_BYTES), where=str(path))
+        if str(values.get("network")).startswith(FROM_PYTHON):
+            _handed_over(own.network, "network", str(values.pop("network")))
+        settings = resolve_settings(
+            agent,
+            [recorded_environment(manifest, own)],
+            values,
+            where=str(path),
+            network=own.network,
+            trusted=own.trusted,
+        )
+    except OutsideCodeError:
+        raise
+    except UsageError as error:
+        raise DamagedFileError(str(error)) from None
+    if digest(settings.to_toml().encode())["sha256"] != manifest.config_sha256:
+        raise DamagedFileError(f"{path}: not the configuration the run was started with. Put it back, or begin a new run.")
+    return settings
+
+
+def _handed_over(thing: Any, what: str, name: str) -> Any:
+    if thing is None:
+        raise OutsideCodeError(
+            f"The {what} {name} was handed over from Python: hand it over again, from Python, as {what}=..."
+        )
+    return thing

@@ -1,0 +1,201 @@
+"""When checkpoints are written, and every piece of state in them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from comper.environments.registry import find_environment
+from comper.errors import DamagedFileError
+from comper.runs import checkpoints
+from comper.runs.manifest import Manifest
+from comper.runs.recorder import Recorder
+from comper.runs.states import pack, unpack
+from comper.training.checkpointing import COUNTERS, Checkpointer, SavedTrial, Schedule
+from comper.training.loop import Loop
+from comper.training.options import RunOptions, RunSettings, resolve_settings
+from comper.training.population import Member, _saved_trial, _setup, make_stepper
+from comper.training.signals import StopRequest
+
+# When
+
+
+def test_a_period_is_kept_exactly_and_zero_is_never() -> None:
+    schedule, never = Schedule(50, 0), Schedule(0, 0)
+    assert [step for step in range(1, 160) if schedule.is_due(step)] == [50, 100, 150]
+    assert not any(never.is_due(step) for step in range(1, 20_000))
+
+
+def test_by_default_a_checkpoint_waits_a_hundred_times_its_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr("comper.training.checkpointing.time.monotonic", lambda: now[0])
+    schedule = Schedule(None, 0)
+    assert schedule.is_due(5000)
+    assert not schedule.is_due(4999)
+    now[0] = 120.0
+    assert schedule.is_due(10)
+    schedule.note(10, 0.5)
+    now[0] = 160.0
+    assert not schedule.is_due(10_000)
+    now[0] = 170.0
+    assert schedule.is_due(10_000)
+
+
+# The state inventory: every row alone decides how a run goes on
+
+
+ASTERIX = find_environment("asterix")
+SMALL: dict[str, Any] = {
+    "frames": 10_000, "episode_cap_frames": 150, "screen_size": 36, "replay_start_steps": 12, "target_period_steps": 20,
+    "epsilon_decay_frames": 100,
+}  # fmt: skip
+SETTINGS = {
+    "comper-single": {"memory_sets": 60, "sets_per_training": 20, "qlstm_gradient_momentum": 0.5},
+    "dqn": {"replay_capacity": 40},
+    "ddqn": {"replay_capacity": 40},
+}
+
+
+class Bench:
+    """A trial of a real game that can be saved, restored and stepped."""
+
+    def __init__(self, settings: RunSettings, path: Path, files: dict[str, bytes] | None = None):
+        self.environments = make_stepper([(ASTERIX, 5)], settings, RunOptions(workers=0))
+        self.record = Recorder.create(path, settings.to_toml(), Manifest(agent="x", game="asterix", seed=5))
+        member = Member("asterix", 5, self.record)
+        setup = _setup(5, settings, self.environments)
+        task, device = settings.task(self.environments.info), torch.device("cpu")
+        self.agent = settings.agent.agent(settings.config, task, [setup], device=device)
+        self.saved: SavedTrial = _saved_trial(0, member, self.record, setup, settings)
+        self.checkpointer = Checkpointer(
+            self.agent, self.environments, [self.saved], frames=settings.config.frames, request=StopRequest()
+        )
+        self.loop = Loop(settings.config, self.agent, self.environments, [self.saved.trial])
+        if files:
+            self.checkpointer.load(self.saved, files)
+            self.loop.t = 70
+        else:
+            self.saved.trial.history.reset(self.environments.reset(0))
+
+    def step(self, num_steps: int) -> None:
+        for _ in range(num_steps):
+            self.loop._tick([self.saved.trial])
+
+    def save(self) -> dict[str, bytes]:
+        self.checkpointer.write(self.loop.t)
+        return self.saved.checkpoints[-1].read()
+
+    def close(self) -> None:
+        self.record.close()
+
+
+@pytest.fixture(scope="module", params=SETTINGS)
+def states(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """(settings, state at the start, at step 70, at step 100) of one run."""
+    settings = resolve_settings(request.param, [ASTERIX], SMALL | SETTINGS[request.param], where="test")
+    bench = Bench(settings, tmp_path_factory.mktemp("run") / "seed-5")
+    saved = [bench.save()]
+    for num_steps in (70, 30):
+        bench.step(num_steps)
+        bench.saved.trial.episode_score += 0.5 if num_steps == 70 else 0.0  # nothing is scored in so few steps
+        saved.append(bench.save())
+    bench.close()
+    return settings, *saved
+
+
+def test_a_restored_state_goes_on_to_the_same_bytes(states: Any, tmp_path: Path) -> None:
+    settings, _, middle, end = states
+    bench = Bench(settings, tmp_path / "seed-5", middle)
+    bench.step(30)
+    state, expected = unpack(*_parts(bench.save())), unpack(*_parts(end))
+    bench.close()
+    for side in (state, expected):
+        side["frames"] = {name: side["frames"][name] for name in ("ids", "counts")}  # the parts differ in how they were cut
+    assert pack(state) == pack(expected)
+
+
+def test_a_state_saved_again_at_once_is_the_same(states: Any, tmp_path: Path) -> None:
+    settings, _, middle, _ = states
+    bench = Bench(settings, tmp_path / "seed-5", middle)
+    again = bench.save()
+    bench.close()
+    assert again == middle
+
+
+def _parts(files: dict[str, bytes]) -> tuple[bytes, bytes]:
+    return files[checkpoints.TENSORS_FILE], files[checkpoints.VALUES_FILE]
+
+
+INVENTORY = {
+    "weights": "agent/q_network/weights",
+    "averages of the CNN's optimiser": "agent/q_network/optimiser/mean_square",
+    "mean gradients of the CNN": "agent/q_network/optimiser/mean",
+    "losses since the last line": "agent/q_network/loss",
+    "state s_t": "history/state",
+    "emulator": "environment/emulator",
+    "sticky stream": "environment/rng",
+    "last executed action": "environment/last_action",
+    "screens": "environment/current_screen",
+    "frames of the episode": "environment/episode_frames",
+    "exploration stream": "exploration",
+    "sampling stream": "sampling",
+    "ids and references of frames": "frames/counts",
+    **{f"counter {name}": f"trial/{name}" for name in COUNTERS},
+}
+COMPER_INVENTORY = {
+    "QLSTM weights": "agent/qlstm/weights",
+    "QLSTM averages": "agent/qlstm/optimiser/mean_square",
+    "QLSTM velocity": "agent/qlstm/optimiser/velocity",
+    "TM transitions": "agent/tm/table",
+    "TM order": "agent/tm/queue",
+    "TM counters": "agent/tm/counters",
+    "TM Q-values": "agent/tm/q",
+    "TM successors": "agent/tm/successor",
+    "TMI": "agent/tm/index",
+    "RTM order": "agent/rtm/members",
+    "link to the next transition": "agent/tm/previous",
+}
+DQN_INVENTORY = {
+    "target network": "agent/target",
+    "replay memory": "agent/replay/table",
+    "replay counter": "agent/replay/num_added",
+}
+
+
+@pytest.mark.parametrize("row", [*INVENTORY, *COMPER_INVENTORY, *DQN_INVENTORY])
+def test_the_checkpoint_holds(row: str, states: Any) -> None:
+    """One row of the state inventory: it is saved, and it is not what a new run would start with."""
+    settings, start, middle, _ = states
+    inventory = INVENTORY | (COMPER_INVENTORY if settings.agent_name == "comper-single" else DQN_INVENTORY)
+    if row not in inventory:
+        pytest.skip("the other agent's")
+    initial, saved = (pack({"row": _at(unpack(*_parts(files)), inventory[row])}) for files in (start, middle))
+    assert saved != initial
+
+
+def _at(state: Any, path: str) -> Any:
+    for key in path.split("/"):
+        state = state[key]
+    return state
+
+
+def test_weights_are_taken_from_a_state_and_put_into_another(states: Any, tmp_path: Path) -> None:
+    settings, _, middle, _ = states
+    state = unpack(*_parts(middle))["agent"]
+    weights = {name: part["weights"] for name, part in state.items() if "weights" in part}
+    bench = Bench(settings, tmp_path / "seed-5")
+    before = bench.agent.weights(0)
+    assert set(before) == set(weights)
+    bench.agent.load_weights(0, weights)
+    now = bench.agent.weights(0)
+    bench.close()
+    for network in weights:
+        assert all(np.array_equal(now[network][name], values) for name, values in weights[network].items())
+        assert any(not np.array_equal(before[network][name], values) for name, values in weights[network].items())
+    for wrong in ({name: {} for name in weights}, {name: {"x": np.zeros(1)} for name in weights}):
+        with pytest.raises((ValueError, DamagedFileError), match="another network"):
+            bench.agent.load_weights(0, wrong)
