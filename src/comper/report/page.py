@@ -39,6 +39,10 @@ SECTIONS = {
     "trials": "Every trial",
 }
 """The parts of the page, in order; tables and figures name the one they stand in, and empty ones are left out."""
+SINGLE_RUN_TITLES = {
+    "learning": "Every episode", "paper": "Beside the paper's scores", "logs": "What the run logged", "trials": "The run",
+}  # fmt: skip
+"""What some of them are called on the page of a single run."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +98,7 @@ def render_page(summary: Summary, tables: list[Table], figures: list[Drawn], fin
 
 def _sections(summary: Summary, tables: list[Table], figures: list[Drawn]) -> list[Section]:
     always = {"findings", "sources", "next"} if summary.is_single_run else {"findings", "sources", "glance"}
+    titles = SECTIONS | (SINGLE_RUN_TITLES if summary.is_single_run else {})
     sections = [
         Section(
             name,
@@ -101,7 +106,7 @@ def _sections(summary: Summary, tables: list[Table], figures: list[Drawn]) -> li
             [figure for figure in figures if figure.section == name],
             [table for table in tables if table.section == name and table.rows],
         )
-        for name, title in SECTIONS.items()
+        for name, title in titles.items()
     ]
     return [section for section in sections if section.name in always or not section.is_empty]
 
@@ -189,8 +194,14 @@ def _environment() -> Any:
         undefined=jinja2.StrictUndefined,
     )
     environment.filters["svg"] = lambda figure: markupsafe.Markup(figure.inline)
+    environment.filters["words"] = lambda text: markupsafe.Markup(with_code(str(markupsafe.escape(text))))
     environment.filters["digits"] = lambda text: markupsafe.Markup(group_digits(str(markupsafe.escape(text))))
     return environment
+
+
+def with_code(escaped: str) -> str:
+    """Escaped text with what stands between backticks set as code."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escaped)
 
 
 def group_digits(text: str) -> str:
