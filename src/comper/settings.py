@@ -139,11 +139,11 @@ TYPES: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "str
 
 
 def _typed(f: dataclasses.Field[Any], value: Any, where: str) -> Any:
-    kind = kind_of(f)
+    kind, given = kind_of(f), value
     if not isinstance(value, TYPES[kind]) or (isinstance(value, bool) and kind != "bool"):
         raise UsageError(f"{where}: {f.name} = {value!r} must be of type {kind}.")
     try:
-        return float(value) if kind == "float" else value
+        return float(given) if kind == "float" else value
     except OverflowError:
         raise UsageError(f"{where}: {f.name} is too large for a number.") from None
 
