@@ -209,7 +209,7 @@ class AtariEnvironment:
         """Play `frame_skip` frames, or fewer if the episode ends, and return their reward."""
         reward = 0
         for _ in range(self._frame_skip):
-            # The law of Machado et al. 2018, per frame: the request gets through, or the last executed action goes on.
+            # Machado et al. 2018, per frame: the requested action is executed, or the last executed one is repeated.
             if self._rng.random() >= self._sticky_probability:
                 self._last_action = action
             reward += self._ale.act(self._last_action)
@@ -222,7 +222,7 @@ class AtariEnvironment:
         return reward
 
     def _turn_screens(self) -> None:
-        # Every frame's screen is fetched, though two of five are used: it costs 1 µs, and a game over may come at any frame.
+        # Every frame's screen is read, though two of five are used: it costs 1 µs, and a game over may come at any frame.
         self._previous_screen, self._current_screen = self._current_screen, self._previous_screen
         self._ale.getScreen(self._current_screen)
 
