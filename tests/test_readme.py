@@ -12,8 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+<<<<<<< HEAD
 from comper.agents.registry import AGENTS as KNOWN_AGENTS
 from comper.protocol import PAPER_GAMES, TRIALS
+=======
+from comper.protocol import PAPER_GAMES, PRESETS, TRIALS, num_scored_episodes
+>>>>>>> rep
 from comper.report.floors import load_floors
 from comper.report.statistics import final_score
 
@@ -42,7 +46,7 @@ def table() -> dict[str, list[str]]:
 def test_table_of_the_readme_follows_from_the_logs(column: int) -> None:
     trials: dict[str, list[float]] = {}
     for game, played in scores(AGENTS[column]):
-        trials.setdefault(game, []).append(final_score(played, game))
+        trials.setdefault(game, []).append(final_score(played, num_scored_episodes(game)))
     assert set(trials) == set(PAPER_GAMES)
     for game, finals in trials.items():
         assert len(finals) == TRIALS
