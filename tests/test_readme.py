@@ -12,12 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-<<<<<<< HEAD
 from comper.agents.registry import AGENTS as KNOWN_AGENTS
-from comper.protocol import PAPER_GAMES, TRIALS
-=======
-from comper.protocol import PAPER_GAMES, PRESETS, TRIALS, num_scored_episodes
->>>>>>> rep
+from comper.protocol import PAPER_GAMES, TRIALS, num_scored_episodes
 from comper.report.floors import load_floors
 from comper.report.statistics import final_score
 
