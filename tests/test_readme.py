@@ -13,13 +13,8 @@ import numpy as np
 import pytest
 
 from comper.agents.registry import AGENTS as KNOWN_AGENTS
-<<<<<<< HEAD
-from comper.protocol import PAPER_GAMES, TRIALS, num_scored_episodes
-from comper.report.floors import load_floors
-=======
 from comper.environments.floors import load_floors
 from comper.protocol import PAPER_GAMES, TRIALS, num_scored_episodes
->>>>>>> doc
 from comper.report.statistics import final_score
 
 ROOT = Path(__file__).parents[1]
