@@ -171,6 +171,9 @@ class OwnCode:
     trusted: tuple[str, ...] = ()
 
 
+NO_OWN_CODE = OwnCode()
+
+
 def recorded_environment(manifest: Manifest, own: OwnCode) -> EnvironmentSpec:
     """The environment a run was made in."""
     if not manifest.game.startswith(FROM_PYTHON):
