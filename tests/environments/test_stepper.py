@@ -188,7 +188,7 @@ def test_failure_to_make_an_environment_keeps_its_own_words() -> None:
 
 
 def test_environments_of_different_shapes_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"Trial 1 \(counter\) has .* must be alike"):
+    with pytest.raises(UsageError, match=r"Trial 1 \(counter\) has .* must be alike; train these with two commands"):
         SerialStepper([Counter(0, width=3), Counter(1, width=4)])
 
 

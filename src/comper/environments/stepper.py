@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from comper.environments.interface import Environment, EnvironmentFactory, EnvironmentInfo, Step
-from comper.errors import ComperError
+from comper.errors import ComperError, UsageError
 
 Answer = tuple[ComperError | None, Any]
 """What a worker sends back: what went wrong, or what was asked for."""
@@ -82,7 +82,8 @@ class Stepper(ABC):
     def load_state_dict(self, trial: int, state: dict[str, Any]) -> None:
         """Restore the state of one trial's environment."""
 
-    def close(self) -> None:  # noqa: B027 -- a stepper that holds nothing has nothing to close
+    @abstractmethod
+    def close(self) -> None:
         """Release processes and memory."""
 
     def __enter__(self) -> Self:
@@ -117,9 +118,9 @@ def _require_alike(infos: Sequence[EnvironmentInfo], observations_per_step: Sequ
     for trial, layout in enumerate(layouts):
         if layout != layouts[0]:
             what = "(actions, observation shape, dtype, observations per step)"
-            raise ValueError(
+            raise UsageError(
                 f"Trial {trial} ({infos[trial].name}) has {what} {layout}, but trial 0 ({infos[0].name}) has {layouts[0]}:"
-                " environments that are trained together must be alike."
+                " environments that are trained together must be alike; train these with two commands."
             )
 
 
