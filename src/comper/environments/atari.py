@@ -7,7 +7,7 @@ exactly.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -238,22 +238,6 @@ class AtariEnvironment:
             self._ale.restoreState(import_ale().ALEState(content))
         except (SystemError, RuntimeError, ValueError) as error:  # ale-py does not translate its own exception
             raise DamagedFileError(f"The emulator state of {self.game} cannot be read.") from error
-
-
-@dataclass(frozen=True)
-class AtariFactory:
-    """What a worker process needs to make the environment of one trial."""
-
-    game: str
-    seed: int | tuple[int, ...] | np.random.SeedSequence
-    settings: Any = field(default_factory=AtariSettings)
-    observations_per_step: int = 0
-
-    def __call__(self) -> AtariEnvironment:
-        # An agent's configuration that still holds the Atari fields may stand for the settings.
-        held: int = self.observations_per_step or getattr(self.settings, "observations_per_step", 1)
-        rng = np.random.default_rng(self.seed)
-        return AtariEnvironment(self.game, self.settings, rng=rng, observations_per_step=held)
 
 
 def make(
