@@ -11,6 +11,7 @@ import dataclasses
 import difflib
 import json
 import math
+import stat
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -164,9 +165,10 @@ def _toml_value(value: Any) -> str:
 def read_settings(path: Path) -> dict[str, Any]:
     """The settings in a TOML file; `with_settings` checks what they mean."""
     try:
-        if not path.is_file():
-            raise UsageError(f"{path}: not a file.")
-        if path.stat().st_size > MAX_TOML_BYTES:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise UsageError(f"{path}: cannot be read (not an ordinary file).")
+        if status.st_size > MAX_TOML_BYTES:
             raise UsageError(f"{path}: larger than {MAX_TOML_BYTES // 1024} kB, which no configuration is.")
         content = path.read_bytes()
     except OSError as error:
