@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from comper.agents.comper import ComperAgent
-from comper.learners.acting import epsilon_greedy
 from comper.memory.transitions import Transition
+from comper.networks.qlstm import QLSTM
 from comper.protocol import ComperConfig
+from tests.networks.torch_qlstm import torch_prediction
 from tests.toys import setups
 
 CONFIG = ComperConfig(
@@ -27,7 +28,7 @@ class Traced:
         self.agent = ComperAgent(config, [self.setup], num_actions=2, device=torch.device("cpu"))
         self.tape: list[tuple[str, Any]] = []
         self._watch(self.agent.qlstm, "fit", lambda sets, trials: sets[0] if sets else None)
-        self._watch(self.agent.q_network, "fit", lambda batch, target, trials: (batch, target))
+        self._watch(self.agent.q_network, "fit", lambda batch, target: (batch, target))
         self._watch(self.agent.tm[0], "refresh", lambda sets, q: sets.tolist())
 
     def _watch(self, owner: Any, name: str, keep: Any) -> None:
@@ -61,8 +62,8 @@ def test_algorithm_2_by_hand() -> None:
         agent.learn(t, [0])
         sizes.append((len(tm), len(rtm)))
     # l. 11: nothing before the start (4), then every second step; l. 12: RTM empty at t = 4, and t mod 8 == 0.
-    update = ["QNetwork.fit", "TransitionMemory.refresh"]
-    assert traced.calls() == ["QLSTM.fit", *update, *update, "QLSTM.fit", *update, *update]
+    update = ["QLearner.fit", "TransitionMemory.refresh"]
+    assert traced.calls() == ["QLSTMLearner.fit", *update, *update, "QLSTMLearner.fit", *update, *update]
     # t = 4: sets 0-3 leave TM and fill RTM; 3 draws return those drawn. Up to there TM grows by one a step.
     assert sizes[:3] == [(1, 0), (2, 0), (3, 0)]
     assert sizes[3][1] == 4
@@ -80,8 +81,8 @@ def test_target_is_reward_plus_discounted_prediction_and_nothing_follows_a_game_
     traced.store(1, 2, r=1.0)
     traced.store(2, 3, r=-1.0, terminal=True)
     traced.agent.learn(2, [0])
-    batch, target = next(kept for name, kept in traced.tape if name == "QNetwork.fit")
-    prediction = traced.agent.qlstm.predict(batch, np.zeros((1, 64, 1), np.float32), [0])
+    batch, target = next(kept for name, kept in traced.tape if name == "QLearner.fit")
+    prediction = traced.agent.qlstm.predict(batch)
     expected = np.where(batch.r > 0, 1.0 + 0.5 * prediction.numpy(), -1.0)
     assert target.numpy() == pytest.approx(expected, abs=1e-6)
     assert set(batch.r.ravel().tolist()) == {1.0, -1.0}
@@ -148,20 +149,34 @@ def test_replay_draws_from_rtm_alone() -> None:
     assert drawn == {0, 1}
 
 
-def test_epsilon_greedy_by_algorithm_3() -> None:
-    rng = np.random.default_rng(0)
-    q = np.array([0.0, 3.0, 1.0], np.float32)
-    assert {epsilon_greedy(q, 0.0, rng) for _ in range(50)} == {1}
-    counts = np.bincount([epsilon_greedy(q, 1.0, rng) for _ in range(6_000)], minlength=3)
-    assert np.abs(counts - 2_000).max() < 200  # about five standard deviations
-    greedy_share = np.mean([epsilon_greedy(q, 0.3, rng) == 1 for _ in range(6_000)])
-    assert greedy_share == pytest.approx(0.7 + 0.1, abs=0.03)
+@pytest.mark.parametrize("alignment", ["successor", "max"])
+def test_the_qlstm_learns_nothing_from_a_transition_that_ended_the_game(alignment: str) -> None:
+    config = ComperConfig(alignment=alignment, replay_start_steps=1, train_period_steps=1)
+    traced = Traced(config)
+    traced.store(1, 2, r=1.0)
+    traced.store(2, 3, r=2.0, terminal=True)
+    traced.store(1, 2, r=1.0)  # known: followed by another from now on
+    traced.store(2, 4, r=3.0)
+    traced.store(4, 5, r=4.0, last=True)  # cut off: the game went on, but nobody saw it
+    traced.agent.learn(5, [0])
+    trained = traced.tape[0][1].transitions.r.tolist()
+    assert trained == ([1.0, 3.0] if alignment == "successor" else [1.0, 3.0, 4.0])
 
 
-def test_longer_sequences_train_and_predict() -> None:
+def test_longer_sequences_train_and_predict_as_torchs_lstm_does() -> None:
     traced = Traced(ComperConfig(sequence_length=3, replay_start_steps=2, train_period_steps=2, target_period_steps=2))
-    rng = np.random.default_rng(0)
+    agent, rng = traced.agent, np.random.default_rng(0)
     for t in range(1, 30):
         traced.store(*rng.integers(4, size=2).tolist(), q=float(t))
-        traced.agent.learn(t, [0])
-    assert all(np.isfinite(line) for line in [traced.agent.metrics(0)["cnn_loss"], traced.agent.metrics(0)["max_set_size"]])
+        agent.learn(t, [0])
+    batch = next(kept for name, kept in reversed(traced.tape) if name == "QLearner.fit")[0]
+    network = QLSTM(3, 2, sequence_length=3)
+    network.load_state_dict(agent.qlstm.weights(0))
+    s, s_next = (torch.from_numpy(traced.setup.frames.gather(ids[0, :, 0])) / 255 for ids in (batch.s, batch.s_next))
+    a, r, q = (torch.from_numpy(column[0]) for column in (batch.a, batch.r, batch.q_history))
+    assert len(q.unique(dim=0)) > 3  # sets of several sizes, with Q-values of their own
+    x = torch.cat([s, a[:, None], (r / (1 + r.abs()))[:, None], s_next], dim=1)
+    sequence = torch.cat([x[:, None].expand(-1, 3, -1), q[..., None]], -1)
+    expected = torch_prediction(network, sequence).detach()
+    torch.testing.assert_close(agent.qlstm.predict(batch)[0].double(), expected, rtol=1e-4, atol=1e-5)
+    assert agent.metrics(0)["qlstm_loss"] > 0
