@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from comper.environments.floors import load_floors
 from comper.report.checks import check
 from comper.report.findings import Finding
-from comper.report.floors import load_floors
 from comper.report.reading import read_runs
 from comper.report.summary import Summary
 

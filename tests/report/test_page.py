@@ -74,3 +74,7 @@ def test_digits_are_grouped_by_space_alone() -> None:
     assert grouped.count('class="k"') == 2
     assert page_module.group_digits("1234.5") == "1234.5"
     assert page_module.group_digits("Table 12345") == "Table 12345"
+
+
+def test_backticks_become_code_and_nothing_else_does() -> None:
+    assert page_module.with_code("run `comper agents`, &lt;b&gt;") == "run <code>comper agents</code>, &lt;b&gt;"

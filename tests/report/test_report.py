@@ -163,7 +163,7 @@ def test_the_commands_answer_with_exit_codes(make_run: MakeRun, tmp_path: Path, 
 
 def test_results_import_no_agent_no_torch_and_no_drawing_until_needed() -> None:
     code = (
-        "import sys, comper.report.commands, comper.report.report, comper.report.published.release, comper.report.floors; "
+        "import sys, comper.report.commands, comper.report.report, comper.report.published.release; "
         "heavy = {'torch', 'ale_py', 'matplotlib', 'jinja2', 'rich', 'scipy', 'comper.agents', 'comper.training'}; "
         "print(sorted(heavy & set(sys.modules)))"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from comper import protocol
-from comper.report.floors import Floor, Floors, load_floors
+from comper.environments.floors import Floor, Floors, load_floors
 from comper.report.names import ATARI, family
 from comper.report.reading import Trial
 
@@ -13,7 +13,7 @@ __all__ = ["Floor", "Floors", "load_floors"]
 
 PAPER_FRAMES = protocol.AgentConfig().frames
 FLOOR_DECISION_FRAMES = protocol.FRAME_SKIP
-"""Frames between decisions with the paper's frame skip, at which every floor was measured."""
+"""Frames between decisions with the paper's frame skip, at which the game's floor is a yardstick for all agents."""
 OBSERVATIONS_PER_STEP = {"stacked": 4}
 """Observations made while one action is held, by the setting `observation`; 1 for the others."""
 
@@ -38,10 +38,7 @@ def decision_frames(trial: Trial) -> int:
 
 def floor_at(floors: Floors, game: str, frames: int) -> Floor | None:
     """The floor of a game measured with a decision every so many frames, or None where nobody measured it."""
-    if hasattr(floors, "find"):
-        found: Floor | None = floors.find(game, frames)
-        return found
-    return floors.games.get(game) if frames == FLOOR_DECISION_FRAMES else None
+    return floors.find(game, frames)
 
 
 def learns(trial: Trial) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from comper.protocol import TRIALS
 from comper.report.facts import changed_settings
 from comper.report.figures.drawing import Drawn
 from comper.report.findings import ERROR, WARNING, Finding
-from comper.report.names import ATARI, FAMILIES, family, game_title
+from comper.report.names import ATARI, FAMILIES, game_title
 from comper.report.published import reference
 from comper.report.reading import Trial
 from comper.report.summary import Summary
@@ -38,6 +39,10 @@ SECTIONS = {
     "trials": "Every trial",
 }
 """The parts of the page, in order; tables and figures name the one they stand in, and empty ones are left out."""
+SINGLE_RUN_TITLES = {
+    "learning": "Every episode", "paper": "Beside the paper's scores", "logs": "What the run logged", "trials": "The run",
+}  # fmt: skip
+"""What some of them are called on the page of a single run."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +98,7 @@ def render_page(summary: Summary, tables: list[Table], figures: list[Drawn], fin
 
 def _sections(summary: Summary, tables: list[Table], figures: list[Drawn]) -> list[Section]:
     always = {"findings", "sources", "next"} if summary.is_single_run else {"findings", "sources", "glance"}
+    titles = SECTIONS | (SINGLE_RUN_TITLES if summary.is_single_run else {})
     sections = [
         Section(
             name,
@@ -100,7 +106,7 @@ def _sections(summary: Summary, tables: list[Table], figures: list[Drawn]) -> li
             [figure for figure in figures if figure.section == name],
             [table for table in tables if table.section == name and table.rows],
         )
-        for name, title in SECTIONS.items()
+        for name, title in titles.items()
     ]
     return [section for section in sections if section.name in always or not section.is_empty]
 
@@ -163,8 +169,8 @@ def _next_steps(summary: Summary) -> list[Step]:
         Step(f"Run {TRIALS - 1} more seeds, so that there is an interval around the score.", again),
         Step("Train another agent on the same game (`comper agents` lists them), and report all runs together."),
     ]
-    if family(trial.game) == ATARI and trial.game not in summary.floors.games:
-        steps.append(Step("Measure what the game pays without learning.", f"comper floors {shlex.quote(trial.game)}"))
+    if math.isnan(summary.floor(trial.agent, trial.game)):
+        steps.append(Step("Measure what scores without learning.", f"comper floors {shlex.quote(trial.game)}"))
     return steps
 
 
@@ -188,8 +194,14 @@ def _environment() -> Any:
         undefined=jinja2.StrictUndefined,
     )
     environment.filters["svg"] = lambda figure: markupsafe.Markup(figure.inline)
+    environment.filters["words"] = lambda text: markupsafe.Markup(with_code(str(markupsafe.escape(text))))
     environment.filters["digits"] = lambda text: markupsafe.Markup(group_digits(str(markupsafe.escape(text))))
     return environment
+
+
+def with_code(escaped: str) -> str:
+    """Escaped text with what stands between backticks set as code."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escaped)
 
 
 def group_digits(text: str) -> str:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from comper.errors import printable
-from comper.protocol import num_scored_episodes
-from comper.report.floors import Floors, load_floors
-from comper.runs.reader import read_run
+from comper.report.facts import Floors, decision_frames, floor_at, load_floors, num_scored_episodes
+from comper.runs.reader import RecordedTrial, read_run
 
 COLUMNS = ("game", "seed", "episodes", "frames", "steps", "score", "floor", "which is", "run folder")
-EXPLANATION = "score: mean of the last episodes, while learning; floor: what needs no learning (docs/protocol.md)."
+EXPLANATION = "score: mean of the last episodes, while learning; floor: the score without learning (docs/protocol.md)."
 
 
 def scoreboard(folders: Sequence[Path]) -> str:
@@ -30,16 +28,16 @@ def scoreboard(folders: Sequence[Path]) -> str:
 
 def _row(folder: Path, floors: Floors) -> tuple[str, ...]:
     trial = read_run(folder)
-    game = trial.game
-    last = trial.scores[-num_scored_episodes(game) :]
+    last = trial.scores[-num_scored_episodes(trial) :]
     score = f"{np.mean(last):,.1f} (last {len(last)})" if last.size else "-"
     counts = (f"{count:,}" for count in (trial.scores.size, trial.total_frames, trial.total_steps))
-    return (game, str(trial.seed), *counts, score, *_floor(game, floors), printable(str(folder)))
+    return (trial.game, str(trial.seed), *counts, score, *_floor(trial, floors), printable(str(folder)))
 
 
-def _floor(game: str, floors: Floors) -> tuple[str, str]:
-    floor: Any = floors.games.get(game)
+def _floor(trial: RecordedTrial, floors: Floors) -> tuple[str, str]:
+    period = decision_frames(trial)
+    floor = floor_at(floors, trial.game, period)
     if floor is None:
-        return "-", "not measured: comper floors " + game
+        return "-", f"not measured with a decision every {period} frames" if period > 1 else "not measured"
     name = f"always {floor.best_constant}" if floor.constant >= floor.random.mean else "random policy"
     return f"{floor.value:,.1f}", name

@@ -46,10 +46,12 @@ def game_details(summary: Summary) -> Iterator[Plot]:
             axes.set_title(title, loc="right", fontweight="normal", color=MUTED)
         for axes in rows[-1]:
             axes.set_xlabel("trial (seed)")
-        legend(figure, [patch_handle(f"{name} third", index) for index, name in enumerate(statistics.THIRDS)], columns=3)
+        legend(
+            figure, [patch_handle(f"{name} third", index) for index, name in enumerate(("first", "second", "last"))], columns=3
+        )
         sentence = (
             f"{game_title(game)}, per trial: (i) the mean of all episodes of each third, (ii) the mean of the last episodes "
-            "of each third, (iii) the mean of the trial's last episodes. The black line is the score without learning."
+            "of each third, (iii) the mean of the trial's last episodes. The level line is the score without learning."
         )
         yield Plot(file_name("details", game), game_title(game), sentence, figure, DETAILS)
 

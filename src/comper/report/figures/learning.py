@@ -52,7 +52,7 @@ def learning_curves(summary: Summary) -> Iterator[Plot]:
         label_outer(cells, "frames, thousands", "score", columns=CURVE_COLUMNS)
         sentence = (
             f"Mean score of the episodes that ended in each {CURVE_POINTS}th of the training, over all trials; episodes that "
-            "ended after the budget was spent count in the last. The band spans minimum and maximum; the black line is the "
+            "ended after the budget was spent count in the last. The band spans minimum and maximum; the level line is the "
             f"score without learning.{asterisk_sentence(games)}{changes_sentence(summary)}"
         )
         is_atari = name == ATARI
