@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from comper.environments.floors import load_floors
 from comper.protocol import FEW_EPISODE_GAMES, PAPER_GAMES
-from comper.report.floors import load_floors
 from comper.report.report import report
 from comper.runs.files import log_digest
 from comper.runs.folder import LOG_FILES, run_path
