@@ -13,8 +13,9 @@ from comper.memory.transitions import Transition
 from tests.toys import agent_of, setups
 
 CONFIG = ComperConfig(
-    replay_start_steps=4, train_period_steps=2, target_period_steps=8, batch_size=3, sets_per_training=5, qlstm_batch_size=2
-)
+    replay_start_steps=4, train_period_steps=2, target_period_steps=8, batch_size=3, sets_per_training=5, qlstm_batch_size=2,
+    reward_clip=0.0,
+)  # fmt: skip
 
 
 class Traced:
@@ -132,6 +133,15 @@ def test_weights_of_the_cnn_change_with_every_update() -> None:
         num_updates += has_changed
         before = after
     assert num_updates == 25
+
+
+def test_rewards_are_learned_from_within_the_clip() -> None:
+    """A4c; scores stay raw: `tests/training/test_loop.py`."""
+    for clip, stored in ((1.0, [1.0, -1.0, 0.5]), (2.0, [2.0, -2.0, 0.5]), (0.0, [5.0, -3.0, 0.5])):
+        traced = Traced(ComperConfig(reward_clip=clip))
+        for s, r in enumerate((5.0, -3.0, 0.5)):
+            traced.store(s, s + 1, r=r)
+        assert traced.agent.tm[0].gather(np.arange(3)).r.tolist() == stored
 
 
 def test_replay_draws_from_rtm_alone() -> None:

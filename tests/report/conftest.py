@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from comper.report.facts import load_floors
+from comper.report.reading import read_runs
+from comper.report.summary import Summary
+from comper.report.tables.table import Table
 from comper.runs.files import log_digest
 from comper.runs.folder import LOG_FILES, run_path
 
@@ -22,6 +26,34 @@ def write_manifest(folder: Path, **changes: Any) -> None:
     """Change keys of a manifest."""
     path = folder / "manifest.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def summary_of(*folders: Path) -> Summary:
+    """The summary of all runs below some folders."""
+    return Summary(read_runs(list(folders)), load_floors(), seed=0)
+
+
+def only(tables: Iterator[Table]) -> Table:
+    """The one table that a function yields."""
+    (table,) = tables
+    return table
+
+
+def row_of(table: Table, *words: str) -> dict[str, str]:
+    """The row that begins with these words, by title of its column in the CSV."""
+    header, *rows = table.csv_rows()
+    (row,) = [row for row in rows if tuple(row[: len(words)]) == words]
+    return dict(zip(header, row, strict=True))
+
+
+@pytest.fixture
+def summary(make_run: MakeRun, tmp_path: Path) -> Summary:
+    """Two agents, one of which never scores, in a game of the paper and in another."""
+    for seed in range(3):
+        make_run("ours", "freeway", seed, [0.0, 10.0, 20.0, 21.0, 22.0 + seed])
+        make_run("other", "freeway", seed, [0.0] * 5)
+    make_run("ours", "breakout", 0, [1.0, 2.0, 3.0])
+    return summary_of(tmp_path)
 
 
 @pytest.fixture
@@ -38,6 +70,7 @@ def make_run(tmp_path: Path) -> MakeRun:
         finished: bool = True,
         length: int = 100,
         memory: bool = True,
+        metrics: dict[str, Any] | None = None,
         **config: Any,
     ) -> Path:
         scores = [float((7 * (seed + 1) * (i + 1)) % 50) for i in range(12)] if scores is None else scores
@@ -46,7 +79,7 @@ def make_run(tmp_path: Path) -> MakeRun:
         settings = {"frames": length * len(scores), "frame_skip": 5} | config
         (folder / "config.toml").write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in settings.items()))
         (folder / "episodes.jsonl").write_text("".join(_episode(i, score, length) for i, score in enumerate(scores)))
-        (folder / "metrics.jsonl").write_text("".join(_metrics(i, memory=memory) for i in range(2 * len(scores))))
+        (folder / "metrics.jsonl").write_text("".join(_metrics(i, metrics, memory=memory) for i in range(2 * len(scores))))
         manifest: dict[str, Any] = {
             "format": 1, "agent": agent, "game": game, "seed": seed, "status": "finished" if finished else "running",
             "device": "cpu", "versions": {"python": "3.11"}, "commit": "0" * 40, "rom_md5": "0" * 32,
@@ -67,13 +100,11 @@ def _episode(index: int, score: float, length: int) -> str:
     return json.dumps(record | {"total_frames": length * (index + 1), "truncated": False}) + "\n"
 
 
-def _metrics(index: int, *, memory: bool) -> str:
-    record: dict[str, Any] = {
-        "steps": 10 * (index + 1),
-        "total_frames": 50 * (index + 1),
-        "episodes": index // 2,
-        "epsilon": 0.5,
-    }
+def _metrics(index: int, metrics: dict[str, Any] | None, *, memory: bool) -> str:
+    record: dict[str, Any] = {"steps": 10 * (index + 1), "total_frames": 50 * (index + 1), "episodes": index // 2}
+    if metrics is not None:
+        return json.dumps(record | metrics) + "\n"
+    record["epsilon"] = 0.5
     if memory:
         record |= {"tm_sets": 90 + index % 7, "rtm_sets": 10 * index, "known_sets": 11 * index, "similar_hits": 3 * index}
         record |= {"mean_set_size": 1 + index / 10, "max_set_size": 2 + index, "cnn_loss": 0.1, "qlstm_loss": None}
@@ -106,3 +137,9 @@ def make_log(tmp_path: Path) -> MakeLog:
         return path
 
     return make
+
+
+@pytest.fixture
+def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawing is most of a report's time; these tests look at its words and numbers."""
+    monkeypatch.setattr("comper.report.report.draw_figures", lambda summary, progress: [])

@@ -44,7 +44,7 @@ def test_scores_at_the_floor_are_named_by_agent(make_run: MakeRun, tmp_path: Pat
     make_run("good", scores=[651.0] * 12)
     make_run("even", scores=[650.0] * 12)
     (finding,) = _found(tmp_path, "floor")
-    assert finding.text == "even: at or below the floor in 1 of 1 games: Asterix (650.0, floor 650.0)."
+    assert finding.text == "even: at or below the score without learning in 1 of 1 games: Asterix (650.00, floor 650.00)."
 
 
 def test_missing_trials_and_games_are_named(make_run: MakeRun, tmp_path: Path) -> None:
@@ -72,8 +72,12 @@ def test_another_budget_than_the_papers_is_named(make_run: MakeRun, tmp_path: Pa
 
 
 def test_a_floor_need_not_exceed_the_floor(make_run: MakeRun, tmp_path: Path) -> None:
-    make_run("random", scores=[0.0] * 12)
+    make_run("random", scores=[0.0] * 12, metrics={"steps_per_second": 900.0})
     assert _found(tmp_path, "floor") == []
+    write_manifest(make_run("fixed", scores=[0.0] * 12), learns=False)
+    assert _found(tmp_path, "floor") == []
+    write_manifest(make_run("mine", scores=[0.0] * 12, metrics={}), learns=True)
+    assert len(_found(tmp_path, "floor")) == 1
 
 
 def test_unequal_settings_within_a_column_are_named(make_run: MakeRun, tmp_path: Path) -> None:
@@ -113,3 +117,29 @@ def test_a_clean_report_finds_nothing(make_run: MakeRun, tmp_path: Path) -> None
     for seed in range(5):
         make_run(seed=seed, scores=[700.0 + seed + i for i in range(10)], length=10_000)
     assert check(Summary(read_runs([tmp_path]), load_floors(), seed=0)) == []
+
+
+def test_changed_settings_are_named(make_run: MakeRun, tmp_path: Path) -> None:
+    folder = make_run(scores=RISING[:10], **PAPERS)
+    write_manifest(folder, changed={"screen_size": [36, 84], "discount": [0.5, 0.99], "frames": [100_000, 100_000]})
+    (finding,) = _found(tmp_path, "settings")
+    assert finding.severity == "warning"
+    assert "settings other than its preset's: screen_size = 36 instead of 84; discount = 0.5 instead of 0.99" in finding.text
+
+
+def test_a_floor_of_another_decision_period_is_no_floor(make_run: MakeRun, tmp_path: Path) -> None:
+    make_run("seldom", scores=[0.0] * 12, frame_skip=3, observation="stacked")
+    (finding,) = _found(tmp_path, "floor")
+    assert finding.severity == "note"
+    assert "seldom decides every 12 frames. The score without learning was not measured at that period" in finding.text
+
+
+def test_other_environments_are_not_measured_by_the_papers_budget(make_run: MakeRun, tmp_path: Path) -> None:
+    make_run("ours", "gym:CartPole-v1", 0, RISING)
+    make_run("ours", "asterix", 0, RISING[:10], **PAPERS)
+    assert _found(tmp_path, "settings") == []
+
+
+def test_a_single_run_is_not_scolded_for_being_alone(make_run: MakeRun, tmp_path: Path) -> None:
+    make_run(scores=RISING[:10], **PAPERS)
+    assert _found(tmp_path, "missing") == []

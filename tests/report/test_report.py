@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import re
 import subprocess
 import sys
 from argparse import ArgumentParser
@@ -14,7 +13,6 @@ from typing import Any
 import pytest
 
 from comper.errors import ComperError, DamagedFileError, UsageError
-from comper.report import page as page_module
 from comper.report.commands import COMMANDS
 from comper.report.report import ReportResult, report
 
@@ -27,12 +25,6 @@ def _runs(make_run: MakeRun, *, seeds: int = 3) -> None:
         make_run("comper-single", "freeway", seed)
         make_run("comper-single", "video_pinball", seed, [15_000.0 + 900 * seed + 10 * i for i in range(12)])
         make_run("dqn", "freeway", seed, [float(i) for i in range(20 + seed)], memory=False)
-
-
-@pytest.fixture
-def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drawing is most of a report's time; these tests look at its words and numbers."""
-    monkeypatch.setattr("comper.report.report._draw", lambda summary, stage: [])
 
 
 def _contents(folder: Path) -> dict[str, bytes]:
@@ -49,6 +41,7 @@ def test_a_report_writes_page_tables_and_figures(make_run: MakeRun, tmp_path: Pa
     for figure in (
         "score_against_floor", "iterations_per_trial", "set_sizes", "set_sizes_over_episodes", "occurrences", "memory_sizes",
         "details_freeway", "learning_curves", "wall_time", "performance_profiles", "aggregates", "improvement",
+        "log_comper-single", "log_dqn",
     ):  # fmt: skip
         assert {f"figures/{figure}.svg", f"figures/{figure}.png"} <= names
 
@@ -63,10 +56,12 @@ def test_the_same_runs_give_the_same_bytes(make_run: MakeRun, tmp_path: Path) ->
 
 
 def test_a_later_report_removes_what_it_no_longer_writes_and_nothing_else(make_run: MakeRun, tmp_path: Path) -> None:
-    make_run(game="freeway")
+    for seed in range(2):
+        make_run(game="freeway", seed=seed)
+        make_run(game="asterix", seed=seed, out=tmp_path / "others")
     report([tmp_path / "runs"], tmp_path / "out", progress=False)
+    assert "figures/details_freeway.svg" in _contents(tmp_path / "out")
     (tmp_path / "out" / "figures" / "mine.svg").write_text("kept")
-    make_run(game="asterix", out=tmp_path / "others")
     report([tmp_path / "others"], tmp_path / "out", progress=False)
     names = set(_contents(tmp_path / "out"))
     assert "figures/details_freeway.svg" not in names
@@ -168,7 +163,7 @@ def test_the_commands_answer_with_exit_codes(make_run: MakeRun, tmp_path: Path, 
 
 def test_results_import_no_agent_no_torch_and_no_drawing_until_needed() -> None:
     code = (
-        "import sys, comper.report.commands, comper.report.report, comper.report.release, comper.report.floors; "
+        "import sys, comper.report.commands, comper.report.report, comper.report.published.release, comper.report.floors; "
         "heavy = {'torch', 'ale_py', 'matplotlib', 'jinja2', 'rich', 'scipy', 'comper.agents', 'comper.training'}; "
         "print(sorted(heavy & set(sys.modules)))"
     )
@@ -182,14 +177,6 @@ def test_a_missing_extra_is_named(make_run: MakeRun, tmp_path: Path, monkeypatch
     monkeypatch.setitem(sys.modules, missing, None)
     with pytest.raises(UsageError, match=rf'{missing}: pip install "comper\[report\]"'):
         report([tmp_path], tmp_path / "out", progress=False)
-
-
-def test_digits_are_grouped_by_space_alone() -> None:
-    grouped = page_module.group_digits("1234567.89")
-    assert re.sub(r"<[^>]+>", "", grouped) == "1234567.89"
-    assert grouped.count('class="k"') == 2
-    assert page_module.group_digits("1234.5") == "1234.5"
-    assert page_module.group_digits("Table 12345") == "Table 12345"
 
 
 @pytest.mark.usefixtures("no_figures")

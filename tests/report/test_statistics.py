@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from comper.protocol import num_scored_episodes
 from comper.report import statistics
 
 from .make_rliable_oracle import scores
@@ -26,21 +27,21 @@ BOOTSTRAP_TOLERANCE = 0.02
 
 def test_final_score_is_the_mean_of_the_last_ten_or_three_episodes() -> None:
     episodes = np.arange(20.0)
-    assert statistics.final_score(episodes, "asterix") == 14.5  # 10 ... 19
-    assert statistics.final_score(episodes, "freeway") == 18.0  # 17, 18, 19
-    assert statistics.final_score(episodes[:4], "asterix") == 1.5  # all there are
+    assert statistics.final_score(episodes, num_scored_episodes("asterix")) == 14.5  # 10 ... 19
+    assert statistics.final_score(episodes, num_scored_episodes("freeway")) == 18.0  # 17, 18, 19
+    assert statistics.final_score(episodes[:4], num_scored_episodes("asterix")) == 1.5  # all there are
 
 
 def test_thirds_are_as_array_split_makes_them() -> None:
     # 13 episodes: thirds of 5, 4, 4; last 3 of each: (2, 3, 4), (6, 7, 8), (10, 11, 12)
-    assert statistics.third_scores(np.arange(13.0), "freeway") == [3, 7, 11]
+    assert statistics.third_scores(np.arange(13.0), num_scored_episodes("freeway")) == [3, 7, 11]
     assert statistics.third_means(np.arange(13.0)) == [2, 6.5, 10.5]
     # last 5 of thirds of 8, 7, 7
-    assert statistics.third_scores(np.arange(22.0), "asterix") == [5, 12, 19]
+    assert statistics.third_scores(np.arange(22.0), num_scored_episodes("asterix")) == [5, 12, 19]
 
 
 def test_an_empty_third_is_no_number() -> None:
-    first, second, third = statistics.third_scores(np.array([4.0, 6.0]), "freeway")
+    first, second, third = statistics.third_scores(np.array([4.0, 6.0]), num_scored_episodes("freeway"))
     assert (first, second) == (4, 6)
     assert math.isnan(third)
 

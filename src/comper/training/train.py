@@ -93,7 +93,7 @@ def train_population(
     """Train one agent on environments x seeds."""
     if not 1 <= trials <= MAX_TRIALS or not 0 <= seed < 2**63:
         raise UsageError(
-            f"trials = {trials}, seed = {seed}: there must be 1 to {MAX_TRIALS:,} trials, and a seed is 0 or more."
+            f"trials = {trials}, seed = {seed}: there must be at least 1 trial (at most {MAX_TRIALS:,}), and a seed is 0 or more."
         )
     pairs = [(environment, s) for environment in environments for s in range(seed, seed + trials)]
     return start_runs(pairs, settings, out=out, options=options)

@@ -1,0 +1,25 @@
+"""Learning curves: what is averaged where."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from comper.report.figures.learning import learning_curve
+
+from ..conftest import MakeRun, summary_of
+
+
+def test_a_curve_averages_the_episodes_of_each_stretch(make_run: MakeRun, tmp_path: Path) -> None:
+    make_run(seed=0, scores=[1.0, 2.0, 3.0, 4.0])
+    make_run(seed=1, scores=[3.0, 4.0, 5.0, 6.0])
+    trials = summary_of(tmp_path).runs.trials
+    frames, mean, low, high = learning_curve(trials, points=2)  # 400 frames: episodes end at 100, 200 | 300, 400
+    assert frames.tolist() == [100, 300]
+    assert (mean.tolist(), low.tolist(), high.tolist()) == ([2.5, 4.5], [1, 3], [4, 6])
+
+
+def test_episodes_after_the_budget_count_in_the_last_stretch(make_run: MakeRun, tmp_path: Path) -> None:
+    make_run(scores=[1.0, 1.0, 1.0, 9.0], frames=350)  # the last ends at 400, alone past the budget
+    frames, mean, *_ = learning_curve(summary_of(tmp_path).runs.trials, points=2)
+    assert frames.tolist() == [87.5, 262.5]
+    assert mean.tolist() == [1, (1 + 1 + 9) / 3]
