@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from comper.cli import main
-from comper.protocol import PAPER_GAMES, PRESETS
+from comper.agents.registry import AGENTS
+from comper.cli import COMMANDS, main
+from comper.protocol import PAPER_GAMES
 
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:
@@ -42,9 +43,7 @@ def test_help_is_quick_and_imports_no_torch() -> None:
     assert min(times) < 1.0
 
 
-@pytest.mark.parametrize(
-    "command", ["train", "resume", "verify", "describe", "report", "import-release", "floors", "games", "agents"]
-)
+@pytest.mark.parametrize("command", list(COMMANDS))
 def test_every_command_explains_itself_with_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         main([command, "--help"])
@@ -75,7 +74,7 @@ def test_describe_as_json_has_layers_values_and_sources(capsys: pytest.CaptureFi
 
 def test_agents_and_games_are_listed_one_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["agents"]) == 0
-    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(PRESETS)
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(AGENTS)
     assert main(["games"]) == 0
     games = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
     assert len(games) > 100
@@ -92,13 +91,13 @@ def test_output_into_a_closed_pipe_is_no_error() -> None:
     ("words", "says"),
     [
         (["trian"], "Did you mean train"),
-        (["train"], "GAME"),
+        (["train"], "ENV"),
         (["train", "freewai"], "freeway"),
         (["train", "freeway", "--agent", "commper"], "Agents: comper-single"),
         (["train", "freeway", "--device", "tpu"], "auto, cpu, cuda"),
         (["train", "freeway", "--frames", "0"], "greater than 0"),
         (["train", "freeway", "--frames", "-5"], "greater than 0"),
-        (["train", "freeway", "--frames", "many"], "invalid int value"),
+        (["train", "freeway", "--frames", "many"], "invalid whole number"),
         (["train", "freeway", "--trials", "0"], "at least 1 trial"),
         (["train", "freeway", "--seed", "-1"], "a seed is 0 or more"),
         (["train", "freeway", "--workers", "-1"], "0 or more"),
@@ -110,7 +109,7 @@ def test_output_into_a_closed_pipe_is_no_error() -> None:
         (["train", "freeway", "--agent", "constant", "--action", "JUMP"], "NOOP"),
         (["train", "freeway", "--config", "no-such-file.toml"], "cannot be read"),
         (["describe", "nobody"], "Agents: comper-single"),
-        (["floors", "nogame"], "No game"),
+        (["floors", "nogame"], "No environment is called"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
@@ -133,7 +132,7 @@ def test_wrong_use_gets_a_sentence_and_exit_code_2(
         ("discount = 1" + "0" * 400, "too large"),
         ("frames = 1" + "0" * 400, "at most 1,000,000,000,000"),
         ("batch_size = ", "not a TOML file"),
-        ("[train]\nbatch_size = 3", "unknown key 'train'"),
+        ("[train]\nbatch_size = 3", "unknown setting 'train'"),
         ("a = " + "[" * 5000, "not a TOML file"),
         ("a = " + "9" * 5000, "not a TOML file"),
         ("#" * 70_000, "larger than"),
@@ -169,13 +168,14 @@ AGENT_FLAGS = {
     "comper-single": ["--replay-start-steps", "20", "--target-period-steps", "40"],
     "comper-stacked": ["--replay-start-steps", "8", "--target-period-steps", "12", "--alignment", "max"],
     "dqn": ["--replay-start-steps", "20", "--target-period-steps", "40"],
+    "ddqn": ["--replay-start-steps", "20", "--target-period-steps", "40"],
     "random": [],
     "constant": ["--action", "UP"],
 }
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("agent", list(PRESETS))
+@pytest.mark.parametrize("agent", list(AGENTS))
 def test_train_writes_a_complete_run_folder(agent: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     words = ["train", "Asterix", "--agent", agent, "--out", str(tmp_path), *SHORT, *AGENT_FLAGS[agent]]
     assert main([*words, "--log-period-steps", "20"]) == 0

@@ -86,12 +86,15 @@ def test_the_index_of_the_recipe_finds_transitions_whatever_their_reward(recipe:
     assert tm.check_valid()[0]
 
 
-def test_the_figure_of_the_recipe_is_drawn(recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_figure_of_the_recipe_is_put_on_the_page_by_one_word(
+    recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from comper.report import figures
     from comper.report.report import report
 
-    monkeypatch.setattr(figures, "FIGURES", (recipe("episode_lengths").episode_lengths,))
     train("asterix", "random", frames=500, trials=2, out=tmp_path / "runs")
+    monkeypatch.setattr(figures, "FIGURES", (recipe("episode_lengths").episode_lengths,))
     result = report([tmp_path / "runs"], tmp_path / "report", progress=False)
     assert result.figures == ["episode_lengths"]
-    assert "frames per episode" in result.page.read_text(encoding="utf-8")
+    assert (tmp_path / "report" / "figures" / "episode_lengths.svg").stat().st_size > 1_000
+    assert "Mean frames per episode." in result.page.read_text()

@@ -7,7 +7,7 @@ def printable(text: str) -> str:
 
 
 class ComperError(Exception):
-    """A problem that is printed in one or two sentences, never as a traceback."""
+    """A problem that is explained in one or two sentences, never as a traceback."""
 
     exit_code = 1
 

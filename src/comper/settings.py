@@ -11,6 +11,7 @@ import dataclasses
 import difflib
 import json
 import math
+import stat
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -139,11 +140,11 @@ TYPES: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "str
 
 
 def _typed(f: dataclasses.Field[Any], value: Any, where: str) -> Any:
-    kind = kind_of(f)
+    kind, given = kind_of(f), value
     if not isinstance(value, TYPES[kind]) or (isinstance(value, bool) and kind != "bool"):
         raise UsageError(f"{where}: {f.name} = {value!r} must be of type {kind}.")
     try:
-        return float(value) if kind == "float" else value
+        return float(given) if kind == "float" else value
     except OverflowError:
         raise UsageError(f"{where}: {f.name} is too large for a number.") from None
 
@@ -164,9 +165,10 @@ def _toml_value(value: Any) -> str:
 def read_settings(path: Path) -> dict[str, Any]:
     """The settings in a TOML file; `with_settings` checks what they mean."""
     try:
-        if not path.is_file():
-            raise UsageError(f"{path}: not a file.")
-        if path.stat().st_size > MAX_TOML_BYTES:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise UsageError(f"{path}: cannot be read (not an ordinary file).")
+        if status.st_size > MAX_TOML_BYTES:
             raise UsageError(f"{path}: larger than {MAX_TOML_BYTES // 1024} kB, which no configuration is.")
         content = path.read_bytes()
     except OSError as error:

@@ -10,11 +10,14 @@ import torch
 
 from comper.agents.comper import ComperAgent, ComperConfig
 from comper.memory.transitions import Transition
+from comper.networks.qlstm import QLSTM
+from tests.networks.torch_qlstm import torch_prediction
 from tests.toys import agent_of, setups
 
 CONFIG = ComperConfig(
-    replay_start_steps=4, train_period_steps=2, target_period_steps=8, batch_size=3, sets_per_training=5, qlstm_batch_size=2
-)
+    replay_start_steps=4, train_period_steps=2, target_period_steps=8, batch_size=3, sets_per_training=5, qlstm_batch_size=2,
+    reward_clip=0.0,
+)  # fmt: skip
 
 
 class Traced:
@@ -134,6 +137,15 @@ def test_weights_of_the_cnn_change_with_every_update() -> None:
     assert num_updates == 25
 
 
+def test_rewards_are_learned_from_within_the_clip() -> None:
+    """A4c; scores stay raw: `tests/training/test_loop.py`."""
+    for clip, stored in ((1.0, [1.0, -1.0, 0.5]), (2.0, [2.0, -2.0, 0.5]), (0.0, [5.0, -3.0, 0.5])):
+        traced = Traced(ComperConfig(reward_clip=clip))
+        for s, r in enumerate((5.0, -3.0, 0.5)):
+            traced.store(s, s + 1, r=r)
+        assert traced.agent.tm[0].gather(np.arange(3)).r.tolist() == stored
+
+
 def test_replay_draws_from_rtm_alone() -> None:
     traced = Traced(ComperConfig(replay_start_steps=2, train_period_steps=1, sets_per_training=2, target_period_steps=50))
     for s in range(2):
@@ -146,10 +158,34 @@ def test_replay_draws_from_rtm_alone() -> None:
     assert drawn == {0, 1}
 
 
-def test_longer_sequences_train_and_predict() -> None:
+@pytest.mark.parametrize("alignment", ["successor", "max"])
+def test_the_qlstm_learns_nothing_from_a_transition_that_ended_the_game(alignment: str) -> None:
+    config = ComperConfig(reward_clip=0.0, alignment=alignment, replay_start_steps=1, train_period_steps=1)
+    traced = Traced(config)
+    traced.store(1, 2, r=1.0)
+    traced.store(2, 3, r=2.0, terminal=True)
+    traced.store(1, 2, r=1.0)  # known: followed by another from now on
+    traced.store(2, 4, r=3.0)
+    traced.store(4, 5, r=4.0, last=True)  # cut off: the game went on, but nobody saw it
+    traced.agent.learn(5, [0])
+    trained = traced.tape[0][1].transitions.r.tolist()
+    assert trained == ([1.0, 3.0] if alignment == "successor" else [1.0, 3.0, 4.0])
+
+
+def test_longer_sequences_train_and_predict_as_torchs_lstm_does() -> None:
     traced = Traced(ComperConfig(sequence_length=3, replay_start_steps=2, train_period_steps=2, target_period_steps=2))
-    rng = np.random.default_rng(0)
+    agent, rng = traced.agent, np.random.default_rng(0)
     for t in range(1, 30):
         traced.store(*rng.integers(4, size=2).tolist(), q=float(t))
-        traced.agent.learn(t, [0])
-    assert all(np.isfinite(line) for line in [traced.agent.metrics(0)["cnn_loss"], traced.agent.metrics(0)["max_set_size"]])
+        agent.learn(t, [0])
+    batch = next(kept for name, kept in reversed(traced.tape) if name == "QLearner.fit")[0]
+    network = QLSTM(3, 2, sequence_length=3)
+    network.load_state_dict(agent.qlstm.weights(0))
+    s, s_next = (torch.from_numpy(traced.setup.frames.gather(ids[0, :, 0])) / 255 for ids in (batch.s, batch.s_next))
+    a, r, q = (torch.from_numpy(column[0]) for column in (batch.a, batch.r, batch.q_history))
+    assert len(q.unique(dim=0)) > 3  # sets of several sizes, with Q-values of their own
+    x = torch.cat([s, a[:, None], (r / (1 + r.abs()))[:, None], s_next], dim=1)
+    sequence = torch.cat([x[:, None].expand(-1, 3, -1), q[..., None]], -1)
+    expected = torch_prediction(network, sequence).detach()
+    torch.testing.assert_close(agent.qlstm.predict(batch)[0].double(), expected, rtol=1e-4, atol=1e-5)
+    assert agent.metrics(0)["qlstm_loss"] > 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
@@ -77,7 +76,7 @@ def test_a_stacked_trial_is_saved_and_read_back_by_itself() -> None:
 def _tensors(nested: dict[str, Any]) -> list[torch.Tensor]:
     found: list[torch.Tensor] = []
     for value in nested.values():
-        found += _tensors(value) if isinstance(value, dict) else [value]
+        found += _tensors(value) if isinstance(value, dict) else [torch.as_tensor(value)]
     return found
 
 

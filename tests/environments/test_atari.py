@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from comper.environments.atari import INEXACT_GAMES, NOOP, AtariEnvironment, AtariFactory, AtariSettings
+from comper.environments.atari import INEXACT_GAMES, NOOP, AtariEnvironment, AtariSettings
 from comper.environments.floors import load_floors
 from comper.errors import DamagedFileError, UsageError
-from comper.protocol import PAPER_GAMES, ProtocolConfig
+from comper.protocol import PAPER_GAMES
 
 
 def make(game: str = "asterix", *, seed: int = 0, observations_per_step: int = 1, **settings: Any) -> AtariEnvironment:
@@ -60,11 +60,11 @@ def random_actions(count: int, seed: int = 7) -> list[int]:
 
 
 def test_defaults_are_those_of_the_protocol() -> None:
-    env, paper = AtariEnvironment("freeway", rng=np.random.default_rng(0)), ProtocolConfig()
+    env, paper = AtariEnvironment("freeway", rng=np.random.default_rng(0)), AtariSettings()
     assert env._frame_skip == paper.frame_skip
     assert env._sticky_probability == paper.sticky_probability
     assert env._episode_cap_frames == paper.episode_cap_frames
-    assert env.observations_per_step == paper.observations_per_step
+    assert env.observations_per_step == 1
 
 
 def test_environment_describes_itself() -> None:
@@ -87,14 +87,6 @@ def test_floor_is_known_where_the_game_is_played_as_it_was_measured() -> None:
 def test_games_that_ale_does_not_restore_say_so() -> None:
     assert "does not restore qbert exactly" in make("qbert").info.resume
     assert len(INEXACT_GAMES) == 3
-
-
-def test_factory_makes_the_same_environment_from_settings_and_from_an_agents_configuration() -> None:
-    from_settings = AtariFactory("asterix", 3, AtariSettings(), observations_per_step=4)()
-    from_config = AtariFactory("asterix", 3, ProtocolConfig(observation="stacked"))()
-    for env in (from_settings, from_config):
-        env.reset()
-    assert play(from_settings, random_actions(10)) == play(from_config, random_actions(10))
 
 
 def test_rendered_screen_is_what_ale_shows_in_colour() -> None:

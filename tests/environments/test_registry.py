@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from comper.environments.interface import EnvironmentSettings
-from comper.environments.registry import FAMILIES, all_names, find_environment, folder_name
+from comper.environments.registry import FAMILIES, all_names, find_environment, folder_name, outside_module
 from comper.errors import UsageError
 
 
@@ -100,10 +100,18 @@ def test_name_from_a_file_runs_no_code_from_outside(tmp_path: Path, monkeypatch:
     (tmp_path / "untrusted_module.py").write_text("raise SystemError('it ran')")
     monkeypatch.chdir(tmp_path)
     for name in ("untrusted_module:make_env", "gym:untrusted_module:Env-v0"):
-        expected = re.escape(f"{name} is code from outside comper") + ".*add --trust untrusted_module"
+        expected = re.escape(f"{name} , which is code from outside comper") + ".*add --trust untrusted_module"
         with pytest.raises(UsageError, match=expected):
-            find_environment(name, is_trusted=False)
-    assert find_environment("gym:CartPole-v1", is_trusted=False).name == "gym:CartPole-v1"
+            find_environment(name, trusted=())
+        assert outside_module(name) == "untrusted_module"
+    for name in ("gym:CartPole-v1", "freeway", "minatar:breakout"):
+        assert find_environment(name, trusted=()).name == name
+        assert outside_module(name) is None
+
+
+def test_what_a_python_callable_made_is_not_looked_for_by_name() -> None:
+    with pytest.raises(UsageError, match="give the callable again from Python"):
+        find_environment("python:MyEnv", trusted=())
 
 
 @pytest.mark.parametrize(

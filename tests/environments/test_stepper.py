@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from comper.environments.atari import AtariFactory, AtariSettings
-from comper.environments.interface import EnvironmentInfo, Step
+from comper.environments import atari
+from comper.environments.atari import AtariSettings
+from comper.environments.interface import EnvironmentFactory, EnvironmentInfo, Step
 from comper.environments.stepper import ProcessStepper, SerialStepper, Stepper
 from comper.errors import ComperError, UsageError
 
@@ -78,9 +80,12 @@ def counters(request: pytest.FixtureRequest) -> Iterator[Stepper]:
             yield stepper
 
 
-def atari_factories() -> list[AtariFactory]:
+def atari_factories() -> list[EnvironmentFactory]:
     settings = AtariSettings(episode_cap_frames=150)
-    return [AtariFactory(game, (11, trial), settings, observations_per_step=4) for trial, game in enumerate(GAMES)]
+    return [
+        partial(atari.make, game, settings, seed=np.random.SeedSequence((11, trial)), observations_per_step=4)
+        for trial, game in enumerate(GAMES)
+    ]
 
 
 def play(stepper: Stepper, num_steps: int) -> list[tuple[int, bytes, float, bool, bool, int]]:
@@ -184,11 +189,11 @@ def test_death_of_a_worker_is_one_sentence() -> None:
 
 def test_failure_to_make_an_environment_keeps_its_own_words() -> None:
     with pytest.raises(UsageError, match="Did you mean freeway"):
-        ProcessStepper([AtariFactory("frewway", 0)], num_workers=1)
+        ProcessStepper([partial(atari.make, "frewway", AtariSettings(), seed=np.random.SeedSequence(0))], num_workers=1)
 
 
 def test_environments_of_different_shapes_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"Trial 1 \(counter\) has .* must be alike"):
+    with pytest.raises(UsageError, match=r"Trial 1 \(counter\) has .* must be alike; train these with two commands"):
         SerialStepper([Counter(0, width=3), Counter(1, width=4)])
 
 
@@ -220,10 +225,13 @@ def test_shared_memory_has_no_name_left() -> None:
 
 PARENT = """
 import time
-from comper.environments import AtariFactory, ProcessStepper
+import numpy as np
+
+from comper.environments import ProcessStepper, find_environment
 
 if __name__ == "__main__":
-    stepper = ProcessStepper([AtariFactory("freeway", 0), AtariFactory("pong", 1)], num_workers=2)
+    factories = [find_environment(game).factory(seed=np.random.SeedSequence(0)) for game in ("freeway", "pong")]
+    stepper = ProcessStepper(factories, num_workers=2)
     print(*[worker.process.pid for worker in stepper._workers], flush=True)
     time.sleep(60)
 """

@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 import safetensors.numpy
 
-from comper.environments.atari import AtariFactory
-from comper.environments.stepper import SerialStepper
+from comper.agents.registry import AGENTS, find_agent
+from comper.environments.registry import find_environment
 from comper.errors import ComperError
-from comper.protocol import PRESETS
 from comper.runs import checkpoints
 from comper.runs.files import digest, read_json_lines, sealed
 from comper.runs.folder import CONFIG_FILE, EPISODES_FILE, MANIFEST_FILE
@@ -28,8 +27,8 @@ from comper.runs.recorder import Recorder
 from comper.runs.states import unpack
 from comper.runs.verify import verify_run
 from comper.settings import parse_settings, with_settings
-from comper.training.population import Member, _restore, _saved, _setup
-from comper.training.randomness import environment_seed
+from comper.training.options import RunOptions, default_settings
+from comper.training.population import Member, _restore, _saved_trial, _setup, make_stepper
 from comper.training.resume import UnfinishedRun, open_unfinished
 
 SLOW_SECONDS = 5.0
@@ -98,7 +97,7 @@ class Laboratory:
         assert run is not None
         self.unfinished: UnfinishedRun = run
         run.lock.release()
-        self.newest = run.found[-1]
+        self.newest = run.checkpoints[-1]
         self.files = self.newest.read()
         self.about = (self.newest.path / checkpoints.ABOUT_FILE).read_bytes()
         # Writing to a file would reach the run this one is linked to.
@@ -111,7 +110,9 @@ class Laboratory:
     def configuration(self, rng: random.Random) -> None:
         """config.toml."""
         content = _mutated(self.texts[CONFIG_FILE], rng) if rng.random() < 0.7 else _toml(rng)
-        with_settings(rng.choice(list(PRESETS.values())).config, parse_settings(content, where="it"), where="it")
+        agent = find_agent(rng.choice(list(AGENTS)))
+        parts = default_settings(agent, find_environment("asterix").settings)
+        with_settings(parts, parse_settings(content, where="it"), where="it")
 
     def manifest(self, rng: random.Random) -> None:
         """manifest.json, with or without a seal that fits."""
@@ -185,23 +186,24 @@ class Laboratory:
         self._load(files)
 
     def _load(self, files: dict[str, bytes]) -> None:
-        from comper.training.keeper import Keeper
-        from comper.training.signals import StopRequest
-        from comper.training.train import make_agent
+        import torch
 
-        manifest, config = self.unfinished.manifest, self.unfinished.config
-        factory = AtariFactory(manifest.game, environment_seed(manifest.seed), config)
-        with SerialStepper([factory()]) as environments:
+        from comper.training.checkpointing import Checkpointer
+        from comper.training.signals import StopRequest
+
+        run = self.unfinished
+        manifest, settings, config = run.manifest, run.settings, run.settings.config
+        with make_stepper([(run.environment, manifest.seed)], settings, RunOptions(workers=0)) as environments:
             record = Recorder(self.folder, manifest, RunLock(self.folder))
             with closing(record):
                 member = Member(manifest.game, manifest.seed, record, files=files)
-                setup = _setup(member.seed, config, environments)
-                import torch
-
-                agent = make_agent(config, [setup], num_actions=18, device=torch.device("cpu"))
-                saved = _saved(0, member, record, setup, config)
-                keeper = Keeper(agent, environments, [saved], frames=config.frames, request=StopRequest())
-                _restore(saved, member, agent, keeper)
+                setup = _setup(member.seed, settings, environments)
+                task, device = settings.task(environments.info), torch.device("cpu")
+                agent = settings.agent.agent(config, task, [setup], device=device)
+                saved = _saved_trial(0, member, record, setup, settings)
+                request = StopRequest()
+                checkpointer = Checkpointer(agent, environments, [saved], frames=config.frames, request=request)
+                _restore(saved, member, agent, checkpointer)
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -168,16 +168,16 @@ def stopped_at(scenario: Scenario, out: Path, *, period: int, step: int) -> Path
     """A run that was killed right after a step; its checkpoints are there."""
 
     def work() -> None:
-        from comper.training.keeper import Keeper
+        from comper.training.checkpointing import Checkpointer
 
-        after_step = Keeper.after_step
+        after_step = Checkpointer.after_step
 
-        def and_die(self: Keeper, at: int) -> None:
-            after_step(self, at)
+        def and_die(self: Checkpointer, trials: Any, at: int) -> None:
+            after_step(self, trials, at)
             if at == step:
                 os._exit(9)
 
-        Keeper.after_step = and_die  # type: ignore[method-assign, assignment]
+        Checkpointer.after_step = and_die  # type: ignore[method-assign, assignment]
         scenario.train(out, period)
 
     assert run(work) == 9

@@ -143,14 +143,14 @@ def _cut_every_step(scenario: Scenario, out: Path, log: Path) -> int:
 
 
 def _one_step(scenario: Scenario, out: Path) -> None:
-    from comper.training.keeper import Keeper
+    from comper.training.checkpointing import Checkpointer
 
-    def save_and_die(self: Keeper, step: int) -> None:
-        if any(kept.trial.is_running for kept in self._kept):
-            self.save(step)
+    def save_and_die(self: Checkpointer, trials: Any, step: int) -> None:
+        if any(saved.trial.is_running for saved in self._trials):
+            self.write(step)
             os._exit(9)
 
-    Keeper.after_step = save_and_die  # type: ignore[method-assign]
+    Checkpointer.after_step = save_and_die  # type: ignore[method-assign]
     scenario.go_on(out, 1)
 
 
@@ -178,21 +178,21 @@ DISK_CALLS = ("write", "fsync", "rename", "replace", "mkdir", "unlink", "rmdir",
 
 
 def _die_at(scenario: Scenario, out: Path, point: int, *, half_a_write: bool, everywhere: bool) -> None:
-    from comper.training.keeper import Keeper
+    from comper.training.checkpointing import Checkpointer
 
     if everywhere:
         _patch_disk_calls(point, half_a_write=half_a_write)
     else:
-        save = Keeper.save
+        save = Checkpointer.write
 
-        def dying_save(self: Keeper, step: int) -> None:
+        def dying_save(self: Checkpointer, step: int) -> None:
             if step == 24:  # the third, after which the first is pruned
                 _patch_disk_calls(point, half_a_write=half_a_write)
             save(self, step)
             if step == 24:
                 os._exit(0)  # past the last call
 
-        Keeper.save = dying_save  # type: ignore[method-assign]
+        Checkpointer.write = dying_save  # type: ignore[method-assign]
     scenario.train(out, 8)
 
 
@@ -222,7 +222,7 @@ def damage(row: Row, count: int, rng: random.Random) -> None:
             harm(newest, rng)
             verdict = verify_run(folder)
             run = open_unfinished(folder)
-            is_noticed = bool(verdict.damaged) and run is not None and run.found[-1].path == older
+            is_noticed = bool(verdict.damaged) and run is not None and run.checkpoints[-1].path == older
             if run:
                 run.lock.release()
             code = lab.run(partial(scenario.go_on, out / "copy", 20), log=out / "log")
@@ -319,11 +319,11 @@ def _limit_files(num_bytes: int) -> None:
 
 def _fail_at(code: int, point: int) -> None:
     """Let the n-th call of a save fail."""
-    from comper.training.keeper import Keeper
+    from comper.training.checkpointing import Checkpointer
 
-    save = Keeper.save
+    save = Checkpointer.write
 
-    def failing_save(self: Keeper, step: int) -> None:
+    def failing_save(self: Checkpointer, step: int) -> None:
         counter = iter(range(1 << 60))
         for name in DISK_CALLS:
             real = getattr(os, name)
@@ -336,7 +336,7 @@ def _fail_at(code: int, point: int) -> None:
             setattr(os, name, call)
         save(self, step)
 
-    Keeper.save = failing_save  # type: ignore[method-assign]
+    Checkpointer.write = failing_save  # type: ignore[method-assign]
 
 
 def _calls_of_a_save(scenario: Scenario, base: Path, out: Path) -> int:
@@ -344,11 +344,11 @@ def _calls_of_a_save(scenario: Scenario, base: Path, out: Path) -> int:
     lab.copy_run(base, out / "copy")
 
     def work() -> None:
-        from comper.training.keeper import Keeper
+        from comper.training.checkpointing import Checkpointer
 
-        save = Keeper.save
+        save = Checkpointer.write
 
-        def counting_save(self: Keeper, step: int) -> None:
+        def counting_save(self: Checkpointer, step: int) -> None:
             num_calls = [0]
             for name in DISK_CALLS:
                 real = getattr(os, name)
@@ -361,7 +361,7 @@ def _calls_of_a_save(scenario: Scenario, base: Path, out: Path) -> int:
             save(self, step)
             os._exit(min(90, num_calls[0]))
 
-        Keeper.save = counting_save  # type: ignore[method-assign]
+        Checkpointer.write = counting_save  # type: ignore[method-assign]
         scenario.go_on(out / "copy", 20)
 
     return lab.run(work)
@@ -554,10 +554,11 @@ def _seal_again(folder: Path) -> None:
 def _all_commands(folder: Path) -> None:
     verify_run(folder)
     from comper.runs.manifest import Manifest
-    from comper.training.resume import resume, starting_point
+    from comper.training.resume import resume
+    from comper.training.weights import saved_weights
 
     try:
-        starting_point(folder, Manifest(agent="any", game="any", seed=0))
+        saved_weights(folder, Manifest(agent="any", game="any", seed=0))
     except ComperError as error:
         print(error)
     resume(folder, checkpoint_period_steps=20, show_progress=False, workers=0, device="cpu")
@@ -584,18 +585,18 @@ def soak(row: Row, count: int, rng: random.Random) -> None:
 
 
 def _soak_in_child(agent: str, frames: int, out: Path) -> None:
-    from comper.training import keeper
+    from comper.training import checkpointing
 
     points: list[tuple[int, int]] = []
-    after_step = keeper.Keeper.after_step
+    after_step = checkpointing.Checkpointer.after_step
 
-    def note(self: keeper.Keeper, step: int) -> None:
-        after_step(self, step)
+    def note(self: checkpointing.Checkpointer, trials: Any, step: int) -> None:
+        after_step(self, trials, step)
         if step % 100 == 0:
             resident = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-            points.append((self._kept[0].trial.total_frames, resident))
+            points.append((self._trials[0].trial.total_frames, resident))
 
-    keeper.Keeper.after_step = note  # type: ignore[method-assign]
+    checkpointing.Checkpointer.after_step = note  # type: ignore[method-assign]
     scenario = Scenario(agent, "asterix", frames=frames)
     scenario.train(out / agent, max(200, frames // 100))
     (out / f"{agent}.json").write_text(json.dumps(points))

@@ -206,6 +206,7 @@ def test_wrong_settings_are_errors(wrong: dict[str, Any], message: str) -> None:
         ({"action": 2**31}, "32-bit integer"),
         ({"action": 0.5}, "integer"),
         ({"reward": float("nan")}, "finite"),
+        ({"reward": 1e39}, "finite"),
     ],
 )
 def test_a_wrong_transition_is_an_error_and_changes_nothing(wrong: dict[str, Any], message: str) -> None:
@@ -308,13 +309,21 @@ def test_a_memory_read_back_goes_on_as_if_it_had_never_stopped(similarity: float
     memory.sample(13)
     memory.save(tmp_path / "new" / "folder")
     loaded = CompactMemory.load(tmp_path / "new" / "folder")
-    assert loaded.nbytes == memory.nbytes or similarity  # the l2 index makes its tables anew
+    assert loaded.nbytes == memory.nbytes or similarity  # the l2 index computes its tables again
     for seed in (1, 2):
         assert played(loaded, 100, seed=seed) == played(memory, 100, seed=seed)
         assert columns(loaded.sample(40)) == columns(memory.sample(40))
         check(loaded)
     assert (loaded.set_sizes == memory.set_sizes).all()
     assert (loaded.similarity, loaded.capacity, loaded.observation_shape) == (similarity, 60, (3,))
+
+
+def test_a_memory_read_back_knows_rewards_that_float32_rounds(tmp_path: Path) -> None:
+    memory = CompactMemory(5, (1,))
+    memory.add(pixels(1), 0, 0.1, pixels(2), False)
+    memory.save(tmp_path)
+    for one in (memory, CompactMemory.load(tmp_path)):
+        assert one.add(pixels(1), 0, 0.1, pixels(2), False) == 0
 
 
 def test_an_empty_memory_reads_back_empty(tmp_path: Path) -> None:

@@ -211,6 +211,7 @@ class StoreMachine(RuleBasedStateMachine):
     def what_is_owned_is_held(self) -> None:
         assert self.store.check_valid() == (True, "valid")
         assert len(self.store) == len({pixels for _, pixels in self.owned})
+        assert self.storage is not PlainPixels or self.store.nbytes == 2 * len(self.store)
         for i, pixels in self.owned:
             assert self.store.gather([i]).tobytes() == pixels
             assert self.store.references(i) == sum(i == j for j, _ in self.owned)

@@ -1,54 +1,58 @@
-"""CUDA graphs compute what the functions they record compute."""
+"""CUDA graphs compute what the functions they record compute, and what they returned stays as it is."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor, nn
 
-from comper.agents.comper import ComperAgent
-from comper.memory.transitions import Transition
-from comper.networks import graphs
-from comper.protocol import ComperConfig
-from tests.toys import setups
+from comper.networks.cnn import ObservationSpec, make_q_network
+from comper.networks.graphs import WARM_UP_CALLS, GraphedFunction
+from comper.networks.stacking import NetworkFactory, Population
+from tests.networks.static_recording import record_on_the_cpu
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")]
-
-
-def trained(num_trials: int) -> ComperAgent:
-    config = ComperConfig(replay_start_steps=4, train_period_steps=2, target_period_steps=10, batch_size=8)
-    made = setups((84, 84), list(range(num_trials)))
-    agent = ComperAgent(config, made, num_actions=4, device=torch.device("cuda"))
-    rngs = [np.random.default_rng(trial) for trial in range(num_trials)]
-    trials = list(range(num_trials))
-    for t in range(1, 61):
-        active = trials if t < 40 else trials[: max(1, num_trials - 1)]  # the last of several finishes early
-        for trial in active:
-            frames, rng = made[trial].frames, rngs[trial]
-            ids = [frames.intern(frame) for frame in rng.integers(0, 256, (2, 84, 84), dtype=np.uint8)]
-            agent.store(
-                trial,
-                Transition((ids[0],), int(rng.integers(4)), float(rng.integers(2)), (ids[1],), False),
-                0.1,
-                is_last=False,
-            )
-        agent.learn(t, active)
-    return agent
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 
 
-def test_replayed_updates_equal_plain_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    replayed = trained(3)
-    monkeypatch.setattr(graphs, "WARM_UP_CALLS", 10**9)
-    plain = trained(3)
-    for network in ("q_network", "qlstm"):
-        for trial in range(3):
-            mine, theirs = (getattr(agent, network).population.state_dict(trial) for agent in (replayed, plain))
-            for name, tensor in mine.items():
-                torch.testing.assert_close(tensor, theirs[name], rtol=1e-4, atol=1e-5)
-                assert torch.isfinite(tensor).all()
+def test_what_a_replay_returned_survives_the_next_replay(monkeypatch: pytest.MonkeyPatch) -> None:
+    record_on_the_cpu(monkeypatch)
+    double = GraphedFunction(lambda x: (2 * x,))
+    (first,), (second,) = double(torch.tensor([1.0])), double(torch.tensor([5.0]))
+    assert (first.item(), second.item()) == (2.0, 10.0)
 
 
-def test_trial_on_a_gpu_is_close_to_the_same_trial_alone() -> None:
-    together, alone = trained(3), trained(1)
-    for name, tensor in alone.q_network.population.state_dict(0).items():
-        torch.testing.assert_close(together.q_network.population.state_dict(0)[name], tensor, rtol=1e-2, atol=1e-3)
+def test_a_copied_population_replays_its_own_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    record_on_the_cpu(monkeypatch)
+    rngs = [np.random.default_rng(seed) for seed in range(2)]
+    population = Population(make_q_network(ObservationSpec((3,)), 2), rngs, torch.device("cpu"), stacked=True)
+    states = torch.rand(2, 4, 1, 3)
+    before = population(states, trials=[0, 1])
+    target = population.copy()
+    with torch.no_grad():
+        population.groups[0]["Dense3.bias"].add_(1.0)
+    assert torch.equal(target(states, trials=[0, 1]), before)
+    torch.testing.assert_close(population(states, trials=[0, 1]), before + 1)
+
+
+def users_network() -> nn.Module:
+    return nn.Sequential(
+        nn.Flatten(1, 2), nn.Conv2d(1, 8, 8, 4), nn.ReLU(), nn.Conv2d(8, 4, 4, 2), nn.Flatten(), nn.Linear(4 * 81, 18)
+    )
+
+
+@needs_cuda
+@pytest.mark.gpu
+@pytest.mark.parametrize("make", [make_q_network(ObservationSpec((84, 84)), 18), users_network], ids=["ours", "a user's"])
+def test_replays_on_a_gpu_equal_what_a_cpu_computes(make: NetworkFactory) -> None:
+    seeds = range(3)
+    on_gpu, on_cpu = (
+        Population(make, [np.random.default_rng(seed) for seed in seeds], torch.device(device)) for device in ("cuda", "cpu")
+    )
+    generator = torch.Generator().manual_seed(0)
+    kept: list[tuple[Tensor, Tensor]] = []
+    for _ in range(WARM_UP_CALLS + 4):
+        frames = torch.randint(0, 256, (3, 5, 1, 84, 84), dtype=torch.uint8, generator=generator)
+        kept.append((on_gpu(frames.cuda(), trials=[0, 1, 2]), on_cpu(frames, trials=[0, 1, 2])))
+    for found, expected in kept:
+        torch.testing.assert_close(found.cpu(), expected, rtol=1e-2, atol=1e-3)

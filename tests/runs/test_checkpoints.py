@@ -12,7 +12,7 @@ import pytest
 from comper.errors import DamagedFileError, ResourceError
 from comper.runs import checkpoints
 from comper.runs.checkpoints import Checkpoint
-from comper.runs.files import digest
+from comper.runs.files import digest, sealed
 
 EMPTY = {name: {"bytes": 0, "sha256": digest(b"")["sha256"]} for name in ("episodes.jsonl", "metrics.jsonl")}
 FILES = {"state.safetensors": b"tensors", "state.json": b"{}", "frames.zlib": b"frames"}
@@ -80,6 +80,16 @@ def test_a_changed_description_is_refused(tmp_path: Path) -> None:
     path.write_text(json.dumps(about | {"step": 2}))
     with pytest.raises(DamagedFileError, match="not as it was written"):
         checkpoints.open_checkpoint(path.parent)
+
+
+@pytest.mark.parametrize("change", [{"step": "1"}, {"total_frames": True}, {"wall_seconds": "long"}, {"logs": {}}])
+def test_a_sealed_description_of_nonsense_is_refused(change: dict[str, object], tmp_path: Path) -> None:
+    path = write(tmp_path, 1).path
+    about = json.loads((path / checkpoints.ABOUT_FILE).read_text())
+    del about["sha256"]
+    (path / checkpoints.ABOUT_FILE).write_text(json.dumps(sealed(about | change)))
+    with pytest.raises(DamagedFileError, match="does not say how far the run was"):
+        checkpoints.open_checkpoint(path)
 
 
 def test_other_names_of_files_are_refused(tmp_path: Path) -> None:

@@ -146,6 +146,7 @@ def test_numbers_too_large_for_a_float_are_refused(make_run: MakeRun) -> None:
         ({"episodes": 11}, "episodes is 11, its log has 12"),
         ({"total_frames": 1}, "total_frames is 1"),
         ({"remarks": 7}, "remarks is 7"),
+        ({"population": ["asterix"]}, "population is"),
         ({"remarks": ["\ud800"]}, "remarks is"),
         ({"versions": {"numpy": 2}}, "versions is"),
         ({"wall_seconds": float("nan")}, "wall_seconds is nan"),

@@ -60,6 +60,12 @@ def test_a_folder_that_holds_anything_is_refused_and_left_alone(tmp_path: Path) 
     assert [entry.name for entry in tmp_path.iterdir()] == ["seed-0"]
 
 
+def test_what_could_not_be_read_back_is_not_written(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot be recorded: game is 'a b', expected a name"):
+        Recorder.create(tmp_path / "seed-0", CONFIG, Manifest(agent="dqn", game="a b", seed=0))
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_folder_that_was_emptied_but_for_its_lock_is_used_again(tmp_path: Path) -> None:
     path = tmp_path / "seed-0"
     begin(path).close()

@@ -53,7 +53,7 @@ SMALL: dict[str, Any] = {
     "frames": 10_000, "episode_cap_frames": 150, "screen_size": 36, "replay_start_steps": 12, "target_period_steps": 20,
     "epsilon_decay_frames": 100,
 }  # fmt: skip
-SETTINGS = {
+SETTINGS: dict[str, dict[str, Any]] = {
     "comper-single": {"memory_sets": 60, "sets_per_training": 20, "qlstm_gradient_momentum": 0.5},
     "dqn": {"replay_capacity": 40},
     "ddqn": {"replay_capacity": 40},
@@ -196,6 +196,7 @@ def test_weights_are_taken_from_a_state_and_put_into_another(states: Any, tmp_pa
     for network in weights:
         assert all(np.array_equal(now[network][name], values) for name, values in weights[network].items())
         assert any(not np.array_equal(before[network][name], values) for name, values in weights[network].items())
-    for wrong in ({name: {} for name in weights}, {name: {"x": np.zeros(1)} for name in weights}):
+    wrongs: list[dict[str, dict[str, Any]]] = [{name: {} for name in weights}, {name: {"x": np.zeros(1)} for name in weights}]
+    for wrong in wrongs:
         with pytest.raises((ValueError, DamagedFileError), match="another network"):
             bench.agent.load_weights(0, wrong)

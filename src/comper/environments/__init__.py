@@ -3,7 +3,7 @@
 Importing this package imports neither an emulator nor Gymnasium; finding or making an environment does.
 """
 
-from comper.environments.atari import AtariEnvironment, AtariFactory, AtariSettings
+from comper.environments.atari import AtariEnvironment, AtariSettings
 from comper.environments.games import available_games, resolve_game
 from comper.environments.interface import Environment, EnvironmentFactory, EnvironmentInfo, EnvironmentSpec, Step
 from comper.environments.registry import FAMILIES, find_environment, folder_name
@@ -12,7 +12,6 @@ from comper.environments.stepper import ProcessStepper, SerialStepper, Stepper
 __all__ = [
     "FAMILIES",
     "AtariEnvironment",
-    "AtariFactory",
     "AtariSettings",
     "Environment",
     "EnvironmentFactory",

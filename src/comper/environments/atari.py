@@ -7,7 +7,7 @@ exactly.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -209,7 +209,7 @@ class AtariEnvironment:
         """Play `frame_skip` frames, or fewer if the episode ends, and return their reward."""
         reward = 0
         for _ in range(self._frame_skip):
-            # The law of Machado et al. 2018, per frame: the request gets through, or the last executed action goes on.
+            # Machado et al. 2018, per frame: the requested action is executed, or the last executed one is repeated.
             if self._rng.random() >= self._sticky_probability:
                 self._last_action = action
             reward += self._ale.act(self._last_action)
@@ -222,7 +222,7 @@ class AtariEnvironment:
         return reward
 
     def _turn_screens(self) -> None:
-        # Every frame's screen is fetched, though two of five are used: it costs 1 µs, and a game over may come at any frame.
+        # Every frame's screen is read, though two of five are used: it costs 1 µs, and a game over may come at any frame.
         self._previous_screen, self._current_screen = self._current_screen, self._previous_screen
         self._ale.getScreen(self._current_screen)
 
@@ -238,22 +238,6 @@ class AtariEnvironment:
             self._ale.restoreState(import_ale().ALEState(content))
         except (SystemError, RuntimeError, ValueError) as error:  # ale-py does not translate its own exception
             raise DamagedFileError(f"The emulator state of {self.game} cannot be read.") from error
-
-
-@dataclass(frozen=True)
-class AtariFactory:
-    """What a worker process needs to make the environment of one trial."""
-
-    game: str
-    seed: int | tuple[int, ...] | np.random.SeedSequence
-    settings: Any = field(default_factory=AtariSettings)
-    observations_per_step: int = 0
-
-    def __call__(self) -> AtariEnvironment:
-        # An agent's configuration that still holds the Atari fields may stand for the settings.
-        held: int = self.observations_per_step or getattr(self.settings, "observations_per_step", 1)
-        rng = np.random.default_rng(self.seed)
-        return AtariEnvironment(self.game, self.settings, rng=rng, observations_per_step=held)
 
 
 def make(

@@ -185,7 +185,7 @@ def make_gymnasium(name: str, env_id: str, **options: Any) -> Any:
     gymnasium = import_gymnasium()
     try:
         return gymnasium.make(env_id, disable_env_checker=True, **options)
-    except (gymnasium.error.Error, ImportError) as error:
+    except (gymnasium.error.Error, ImportError, TypeError) as error:  # TypeError: it needs options that a name cannot give
         raise UsageError(f"Gymnasium cannot make {name}: {error}") from error
 
 

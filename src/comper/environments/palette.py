@@ -11,7 +11,7 @@ Everything here was measured on ale-py 0.12.1 from outside, by comparing `getScr
   colour (sum of absolute differences, the lowest index of equals). Equal in every pixel of 120 steps of 103 games, wherever
   both indices are even; in the 104th, 3-D Tic-Tac-Toe, ALE goes on mixing in an older screen while the picture stands still
   (82 pixels of 4 million). For an odd index ALE's answer changes from one emulator to the next (17 of 17 pairs), so there is
-  nothing to equal: the rule is applied to its grey.
+  no value to match: the rule is applied to its grey.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 POOLINGS = ("average", "max", "none")
 
-# The 128 colours (RGB) of the even indices, a hue a line, darkest first.
+# The 128 colours (RGB) of the even indices, one hue per line, the darkest first.
 NTSC_COLOURS = """
     000000 4a4a4a 6f6f6f 8e8e8e aaaaaa c0c0c0 d6d6d6 ececec
     484800 69690f 86861d a2a22a bbbb35 d2d240 e8e84a fcfc54

@@ -31,8 +31,9 @@ def find_environment(name_or_callable: str | Callable[..., Any], *, trusted: tup
         return user.from_callable(name_or_callable)
     name = name_or_callable.strip()
     family, rest = split_name(name)
-    if family is None or ":" in rest:
-        require_trust(rest.partition(":")[0], trusted, what=f"the environment {name}")
+    module = outside_module(name)
+    if module is not None:
+        require_trust(module, trusted, what=f"the environment {name}")
     if family is None:
         return _find_outside(name)
     found = family.resolve(rest)
@@ -48,6 +49,13 @@ def split_name(name: str) -> tuple[Family | None, str]:
         return FAMILIES[""], name
     family = FAMILIES.get(prefix.strip().lower())
     return (None, name) if family is None else (family, rest.strip())
+
+
+def outside_module(name: str) -> str | None:
+    """The module from outside comper that a name imports: `my_module` of `my_module:make_env`; None: it imports none."""
+    _, rest = split_name(name.strip())
+    module, colon, _ = rest.partition(":")
+    return module if colon and module != user.PYTHON_PREFIX else None
 
 
 def folder_name(name: str) -> str:

@@ -23,12 +23,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from comper.environments.interface import Environment, EnvironmentFactory, EnvironmentInfo, Step
-from comper.errors import ComperError
+from comper.errors import ComperError, UsageError
 
 Answer = tuple[ComperError | None, Any]
 """What a worker sends back: what went wrong, or what was asked for."""
 
-GOODBYE_SECONDS = 5.0
+STOP_SECONDS = 5.0
 """How long a worker may take to end by itself."""
 
 
@@ -82,7 +82,8 @@ class Stepper(ABC):
     def load_state_dict(self, trial: int, state: dict[str, Any]) -> None:
         """Restore the state of one trial's environment."""
 
-    def close(self) -> None:  # noqa: B027 -- a stepper that holds nothing has nothing to close
+    @abstractmethod
+    def close(self) -> None:
         """Release processes and memory."""
 
     def __enter__(self) -> Self:
@@ -117,9 +118,9 @@ def _require_alike(infos: Sequence[EnvironmentInfo], observations_per_step: Sequ
     for trial, layout in enumerate(layouts):
         if layout != layouts[0]:
             what = "(actions, observation shape, dtype, observations per step)"
-            raise ValueError(
+            raise UsageError(
                 f"Trial {trial} ({infos[trial].name}) has {what} {layout}, but trial 0 ({infos[0].name}) has {layouts[0]}:"
-                " environments that are trained together must be alike."
+                " environments that are trained together must be alike; train these with two commands."
             )
 
 
@@ -158,8 +159,8 @@ class SerialStepper(Stepper):
 def _close(environments: Iterable[Environment]) -> None:
     """Close those that hold something: Gymnasium's may hold a window or a simulator."""
     for environment in environments:
-        close = getattr(environment, "close", None)
-        if close is not None:
+        close = getattr(environment, "close", lambda: None)
+        with contextlib.suppress(Exception):  # the code of others: its trouble at the very end is no reason to fail
             close()
 
 
@@ -176,7 +177,7 @@ class ProcessStepper(Stepper):
             raise ValueError(f"num_workers = {num_workers!r}: must be 1 or more.")
         num_workers = min(num_workers, max(1, len(factories)))
         by_trial = list(enumerate(factories))
-        self._workers = [_start(dict(by_trial[place::num_workers])) for place in range(num_workers)]
+        self._workers = [_start(dict(by_trial[number::num_workers])) for number in range(num_workers)]
         self._shut_down = weakref.finalize(self, _stop, self._workers)
         self._sent: list[int] = []
         self._busy: list[_WorkerHandle] = []
@@ -206,17 +207,17 @@ class ProcessStepper(Stepper):
     def _send(self, actions: list[int], trials: list[int]) -> None:
         work: dict[int, list[tuple[int, int]]] = {}
         for trial, action in zip(trials, actions, strict=True):
-            work.setdefault(self._place(trial), []).append((trial, action))
-        for place, pairs in work.items():
-            self._workers[place].ask("step", pairs)
+            work.setdefault(self._worker_of(trial), []).append((trial, action))
+        for number, pairs in work.items():
+            self._workers[number].ask("step", pairs)
         self._sent = trials
-        self._busy = [self._workers[place] for place in work]
+        self._busy = [self._workers[number] for number in work]
 
     def _receive(self) -> list[Step]:
         _results(self._busy)
         return [self._read(trial) for trial in self._sent]
 
-    def _place(self, trial: int) -> int:
+    def _worker_of(self, trial: int) -> int:
         return trial % len(self._workers)
 
     def _read(self, trial: int) -> Step:
@@ -232,7 +233,7 @@ class ProcessStepper(Stepper):
     def _ask(self, trial: int, verb: str, *arguments: Any) -> Any:
         self._require_idle()
         self._require_trial(trial)
-        worker = self._workers[self._place(trial)]
+        worker = self._workers[self._worker_of(trial)]
         worker.ask(verb, *arguments)
         return _results([worker])[0]
 
@@ -295,7 +296,7 @@ class _WorkerHandle:
         try:
             answer: Answer = self.connection.recv()
         except (EOFError, ConnectionResetError):
-            self.process.join(GOODBYE_SECONDS)
+            self.process.join(STOP_SECONDS)
             text = f"The worker process of trials {self.trials} ended with exit code {self.process.exitcode}."
             return ComperError(text), None
         return answer
@@ -341,7 +342,7 @@ def _stop(workers: Sequence[_WorkerHandle]) -> None:
     for worker in workers:
         worker.connection.close()
     for worker in workers:
-        worker.process.join(GOODBYE_SECONDS)
+        worker.process.join(STOP_SECONDS)
         if worker.process.is_alive():
             worker.process.kill()
             worker.process.join()

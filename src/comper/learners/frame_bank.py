@@ -28,7 +28,7 @@ class FrameBank:
         if self._has_copy:
             self._copy = torch.empty((len(stores), 0, *self._shape), dtype=_torch_dtype(stores[0]), device=device)
             for store in stores:
-                store.journal = []
+                store.journal = store.held()[0].tolist()
 
     def tensor(self, array: NDArray[Any]) -> Tensor:
         """An array of the batch as a tensor on the device."""

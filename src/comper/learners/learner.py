@@ -153,7 +153,7 @@ class QLearner(Learner):
     def values(self, states: NDArray[np.int64], trials: Sequence[int], *, of: Population | None = None) -> Tensor:
         """Q(s, ·) of states (n, B, history): (n, B, actions). Another population, a target network, may answer instead."""
         population = of or self.population
-        parts = np.array_split(states, range(MAX_STATES, states.shape[1], MAX_STATES), axis=1)
+        parts = [states[:, start : start + MAX_STATES] for start in range(0, states.shape[1], MAX_STATES)]
         return torch.cat([population(self._bank.gather(part, trials), trials=trials) for part in parts], dim=1)
 
     def act(

@@ -3,8 +3,8 @@
     manifest.json            what is saved, with the SHA-256 of every file and of itself
     rewards-1f0c9a....npy    one array, in a file named after its content; any NumPy reads it
 
-Files get names of their own, and replacing the manifest is the moment at which a new save counts. A process killed at any
-moment leaves the save before it or the new one.
+Files get names of their own, and replacing the manifest is the moment at which a new save counts. A process killed at
+any moment leaves the save before it or the new one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`CompactMemory`: experience replay that stores equal observations once and similar transitions as one set. NumPy alone."""
+"""`CompactMemory`: experience replay that stores equal observations once and similar transitions as one set."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from comper.memory.indexes import NO_MATCH, TransitionKey, make_index
 from comper.memory.transitions import Transition, TransitionTable
 
 FORMAT = "comper compact memory, version 1"
+MAX_REWARD = float(np.finfo(np.float32).max)
 FRAMES_AT_ONCE = 256
 """Frames in main memory while a memory is saved."""
 
@@ -59,9 +60,10 @@ class CompactMemory:
     >>> len(CompactMemory.load("my_memory"))
     2
 
-    Two transitions are similar if their Euclidean distance over [s/255, a, r, s'/255] is at most `similarity` (1 in place
-    of 255 unless observations are 8-bit); 0, the default, means equal. A set keeps the observations, action and reward of
-    its first transition and whether the episode terminated at its latest one. Its id, an integer, never changes.
+    Two transitions are similar if their Euclidean distance over [s/255, a, r, s'/255] is at most `similarity` (1 in
+    place of 255 unless observations are 8-bit); 0, the default, means equal. A set keeps the observations, action and
+    reward of its first transition and whether the episode terminated at its latest one. Its id, an integer, never
+    changes.
 
     With `frame_stack`, the first axis of an observation is a stack of frames. Consecutive stacks share most of their
     frames, and each frame is then stored once. With `compression="zlib"` frames take several times less memory and a
@@ -110,9 +112,10 @@ class CompactMemory:
     ) -> int:
         """Remember a transition and return the id of its set, known or new. Arrays are copied."""
         frames, next_frames = self._frames_of(observation), self._frames_of(next_observation)
-        a, r = operator.index(action), float(np.float32(reward))
-        if not (-(2**31) <= a < 2**31 and math.isfinite(r)):
+        a = operator.index(action)
+        if not (-(2**31) <= a < 2**31 and abs(reward) <= MAX_REWARD):
             raise ValueError(f"action = {action}, reward = {reward}: must be a 32-bit integer and a finite number.")
+        r = float(np.float32(reward))  # as the table keeps it, so that a memory read back finds the same sets
         s, s_next = (tuple(map(self._store.intern, each)) for each in (frames, next_frames))
         set_id = self._file(Transition(s, a, r, s_next, bool(terminated)))
         self._store.release(s + s_next)
@@ -210,7 +213,7 @@ class CompactMemory:
     # Files.
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write the memory to a folder, in place of one saved there before. An interruption leaves one of the two whole."""
+        """Write the memory to a folder, replacing one saved there before. An interruption leaves one of the two."""
         about = {
             "format": FORMAT,
             "settings": {

@@ -1,9 +1,9 @@
 """Frames kept compressed (D4): several times as many transitions in the same memory, for a few microseconds per frame.
 
-Deflate finds little repetition within one small frame, but nearly all of a frame occurs in other frames of its game. Each
-frame is therefore compressed with a dictionary of four earlier frames, which may lie far back, because rooms and levels
-return. The first frames have no dictionary. A new dictionary is made whenever twice as many frames have been seen, so there
-are few of them.
+Deflate finds little repetition within one small frame, but nearly all of a frame occurs in other frames of its game.
+Each frame is therefore compressed with a dictionary of four earlier frames, which may lie far back, because rooms and
+levels return. The first frames have no dictionary. A new dictionary is made whenever twice as many frames have been
+seen, so there are few of them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The frames of a trial as a checkpoint keeps them: compressed once, when they are new, and written whole every time.
+"""The frames of a trial as a checkpoint keeps them: each is compressed once, when it is new, and written every time.
 
-A checkpoint so depends on nothing outside its own folder, and yet costs no more than the frames that came since the last one.
-Slots of the store are reused: an archive is read in order, and what was written later to a slot counts.
+So a checkpoint depends on nothing outside its own folder, and compressing takes only as long as the frames since the
+last checkpoint need. Slots of the store are reused: an archive is read in order, and the last frame of a slot counts.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from comper.memory.frames import FrameStore
 
 LEVEL = 1
 SLACK = 1024
-"""Frames an archive may hold that are forgotten by now, besides as many as are held."""
+"""An archive may hold as many forgotten frames as the store holds frames, and this many more."""
 
 
 class FrameArchive:
-    """Parts of compressed frames that together hold every frame of the store."""
+    """Parts of compressed frames which together hold every frame of the store."""
 
     def __init__(self, store: FrameStore) -> None:
         self._store = store
@@ -30,7 +30,7 @@ class FrameArchive:
         self._next_serial = 0
 
     def take_in(self) -> None:
-        """Compress what the store has taken in since the last time."""
+        """Compress the frames that are new in the store since the last call."""
         if sum(map(len, self._slots)) > 2 * len(self._store) + SLACK:
             self._slots, self._parts, self._next_serial = [], [], 0
         new = np.flatnonzero(self._store.serials >= self._next_serial)
@@ -45,7 +45,7 @@ class FrameArchive:
         return b"".join(self._parts)
 
     def state_dict(self) -> dict[str, Any]:
-        """Which frames the store holds, and which slots the parts are for."""
+        """Which frames the store holds, and to which slots the parts belong."""
         ids, counts = self._store.held()
         return {
             "ids": ids,
@@ -57,7 +57,7 @@ class FrameArchive:
         }
 
     def load_state_dict(self, state: dict[str, Any], content: bytes) -> None:
-        """Give the store its frames back, and go on from these parts."""
+        """Restore the frames of the store, and continue with these parts."""
         frames_of, bytes_of = state["frames_of_part"].tolist(), state["bytes_of_part"].tolist()
         if (
             min([*frames_of, *bytes_of], default=0) < 0
@@ -88,13 +88,13 @@ class FrameArchive:
         return frames
 
     def _largest_store(self, num_frames: int) -> int:
-        """A store gives the lowest free slot and memories do not shrink: far higher ids are a wrong file's, not a store's."""
+        """A store gives out its lowest free slot, and memories do not shrink: no store gives far higher ids."""
         return max(self._store.capacity, 16 * num_frames)
 
     def _decompressed(self, part: bytes, num_frames: int) -> NDArray[Any]:
         num_bytes = num_frames * int(np.prod(self._store.shape)) * self._store.dtype.itemsize
         try:
-            raw = zlib.decompressobj().decompress(part, num_bytes + 1)  # never more than announced
+            raw = zlib.decompressobj().decompress(part, num_bytes + 1)  # never more than was announced
         except zlib.error as error:
             raise DamagedFileError(f"The archive of frames cannot be decompressed ({error}).") from None
         if len(raw) != num_bytes:

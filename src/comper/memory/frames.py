@@ -19,7 +19,7 @@ Ids = Sequence[int] | npt.NDArray[np.integer[Any]]
 
 
 class PixelStorage(Protocol):
-    """How a frame store keeps its pixels, by slot. Only a free slot is written, only a written one is read or erased."""
+    """How a frame store keeps its pixels. Only free slots are written, and only written ones are read or erased."""
 
     def enlarge(self, capacity: int) -> None:
         """Make room for this many slots."""
@@ -224,7 +224,7 @@ class FrameStore:
         return self._pixels.gather(ids, out)
 
     def array_and_rows(self, ids: npt.NDArray[np.int64]) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
-        """An array (.., *shape) and the rows of it that hold these frames, without a copy if possible. Do not keep it."""
+        """An array (.., *shape) and its rows that hold these frames, without a copy if possible. Do not keep it."""
         return self._pixels.array_and_rows(ids)
 
     @property
@@ -239,7 +239,7 @@ class FrameStore:
 
     @property
     def serials(self) -> npt.NDArray[np.int64]:
-        """For each slot a number that no other content of this store ever had, -1 when free: shows what a cache must renew."""
+        """For each slot a number that no other content of this store ever had, -1 when free: the key of a cache."""
         return self._serials
 
     def __len__(self) -> int:

@@ -1,11 +1,12 @@
-"""The Transition Memory TM with its index TMI, Sections 4.2 and 4.5, and the Reduced Transition Memory RTM, Section 4.3.
+"""The Transition Memory TM with its index TMI (Sections 4.2, 4.5) and the Reduced Transition Memory RTM (Section 4.3).
 
-A set ST_i of similar transitions has the number T^i (`set_id`) for as long as it is remembered. It is *in TM* from the moment
-one of its transitions is stored until it is taken to train the QLSTM. It re-enters TM, with the same number, when one of its
-transitions occurs again or is replayed and gets a new Q-value (Section 4.2). A5: what is taken leaves TM; the rest stays.
+A set ST_i of similar transitions has the number T^i (`set_id`) for as long as it is remembered. It is *in TM* from
+the moment one of its transitions is stored until it is taken to train the QLSTM. It re-enters TM, with the same
+number, when one of its transitions occurs again or is replayed and gets a new Q-value (Section 4.2). A5: what is
+taken leaves TM; the rest stays.
 
-`TransitionMemory` and `ReducedTransitionMemory` belong to one trial; `TransitionMemories` and `ReducedTransitionMemories` are
-those of T trials as one, which is how Algorithm 2 uses them.
+`TransitionMemory` and `ReducedTransitionMemory` belong to one trial; `TransitionMemories` and
+`ReducedTransitionMemories` are those of T trials as one, which is how Algorithm 2 uses them.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ ABSENT = -1
 
 
 class TransitionMemory:
-    """TM = {[T^i, ST_i]}: one row per set, with its first transition, its latest Q-values and what followed it. Equation 4."""
+    """TM = {[T^i, ST_i]}, Equation 4: per set a row with its first transition, latest Q-values and what followed it."""
 
     def __init__(
         self,

@@ -42,9 +42,9 @@ class QLSTM(nn.Module):
         if self._sequence_length > 1:
             sequence = [torch.cat([x, q[..., None]], -1) for q in q_history.unbind(-1)]
         for layer in (self.Lstm1, self.Lstm2, self.Lstm3):
-            sequence = layer(sequence)
-        prediction: Tensor = self.Dense2(self.Dense1(sequence[-1]).relu())
-        return prediction.squeeze(-1)
+            sequence = layer.forward(sequence)
+        hidden = self.Dense1.forward(sequence[-1]).relu()
+        return self.Dense2.forward(hidden).squeeze(-1)
 
 
 def transition_size(state_size: int) -> int:

@@ -192,11 +192,11 @@ def _moved(tensors: dict[str, Any], device: torch.device) -> Parameters:
 # Layers that take the parameters of one trial, or of T trials stacked along a leading axis.
 
 
-def glorot(parameter: Tensor, rng: np.random.Generator, *, fan_in: int, fan_out: int) -> None:
+def glorot(parameter: nn.Parameter, rng: np.random.Generator, *, fan_in: int, fan_out: int) -> None:
     """Draw start values from Glorot's uniform distribution (A17)."""
     limit = np.sqrt(6.0 / (fan_in + fan_out))
     drawn = rng.uniform(-limit, limit, tuple(parameter.shape)).astype(np.float32)
-    overwrite({"": parameter}, {"": torch.from_numpy(drawn)})
+    parameter.data = torch.from_numpy(drawn)
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -225,9 +225,9 @@ class Linear(nn.Module):
 
 
 class Conv2d(nn.Module):
-    """A convolution of images (..., height, width, channels): the layout that CPU and GPU kernels like best.
+    """A convolution of images (..., channels, height, width). Its weights are zero until `draw_weights`.
 
-    Its weights are zero until `draw_weights`.
+    In memory the channels come last, in weights and images: the layout that CPU and GPU kernels like best.
     """
 
     def __init__(self, channels: int, filters: int, size: int, stride: int, *, bias: bool = True):
@@ -244,14 +244,15 @@ class Conv2d(nn.Module):
         glorot(self.weight, rng, fan_in=height * width * channels, fan_out=height * width * filters)
 
     def forward(self, x: Tensor, scale: float = 1.0) -> Tensor:
-        """Convolve x · scale, (B, H, W, C), or (T, B, H, W, C) with stacked parameters; the result is (..., H', W', O)."""
+        """Convolve x · scale, (B, C, H, W), or (T, B, C, H, W) with stacked parameters."""
         # The scale goes into the weights: 2,048 products in Table 9's first layer in place of one for every pixel.
         weight = self.weight if scale == 1.0 else self.weight * scale
         if weight.dim() == 4:
-            y = F.conv2d(x.permute(0, 3, 1, 2), weight.permute(0, 3, 1, 2), self.bias, self.stride)
-            return y.permute(0, 2, 3, 1)
-        z: Tensor = _StackedConv2d.apply(x, weight, self.stride)  # type: ignore[no-untyped-call]
-        return z if self.bias is None else z + self.bias[:, None, None, None]
+            return F.conv2d(x, weight.permute(0, 3, 1, 2), self.bias, self.stride)
+        y: Tensor = _StackedConv2d.apply(x.movedim(-3, -1), weight, self.stride)  # type: ignore[no-untyped-call]
+        if self.bias is not None:
+            y = y + self.bias[:, None, None, None]
+        return y.movedim(-1, -3)
 
 
 class _StackedConv2d(torch.autograd.Function):

@@ -137,7 +137,8 @@ def open_checkpoint(path: Path) -> Checkpoint:
     if not _are_digests(about.get("files"), FILES):
         raise DamagedFileError(f"{where}: does not describe the files of a checkpoint.")
     counters = [about.get("step"), about.get("total_frames")]
-    if not (_are_digests(about.get("logs"), LOG_FILES) and all(type(number) is int for number in counters)):
+    are_numbers = all(type(number) is int for number in counters) and isinstance(about.get("wall_seconds", 0.0), int | float)
+    if not (_are_digests(about.get("logs"), LOG_FILES) and are_numbers):
         raise DamagedFileError(f"{where}: does not say how far the run was.")
     if not isinstance(about.get("run"), dict):
         raise DamagedFileError(f"{where}: does not hold a copy of its run's manifest.")

@@ -26,6 +26,7 @@ FINISHED = "finished"
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]*(?:[:/][A-Za-z0-9_][A-Za-z0-9._+-]*)*")
 _MAX_NAME_LENGTH = 128
+_TRIAL = re.compile(r".+/seed-[0-9]+")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,6 +168,10 @@ def _is_list_of_text(value: Any) -> bool:
     return isinstance(value, list) and all(map(_is_text, value))
 
 
+def _are_trials(value: Any) -> bool:
+    return _is_list_of_text(value) and all(_TRIAL.fullmatch(name) for name in value)
+
+
 def _is_text_by_text(value: Any) -> bool:
     return isinstance(value, dict) and all(map(_is_text, [*value, *value.values()]))
 
@@ -183,7 +188,8 @@ _RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     **dict.fromkeys(("seed", "threads", "steps", "total_frames", "episodes"), (_is_count, "a whole number")),
     **dict.fromkeys(("device", "cpu_capability", "network", "commit", "created", "config_sha256"), (_is_text, "text")),
     **dict.fromkeys(("finished", "source", "source_file", "source_sha256"), (_is_text, "text")),
-    **dict.fromkeys(("trusted_code", "population", "remarks"), (_is_list_of_text, "a list of texts")),
+    **dict.fromkeys(("trusted_code", "remarks"), (_is_list_of_text, "a list of texts")),
+    "population": (_are_trials, "a list of trials"),
     **dict.fromkeys(("identity", "versions"), (_is_text_by_text, "texts by name")),
     **dict.fromkeys(("started_from", "changed"), (lambda value: isinstance(value, dict), "an object")),
     "wall_seconds": (_is_duration, "a number of seconds"),

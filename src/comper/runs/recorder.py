@@ -16,7 +16,16 @@ from typing import Any
 
 from comper.errors import DamagedFileError, LockedError, ResourceError, UsageError
 from comper.runs.files import digest, log_digest, open_regular, sync_folder, write_all, write_atomically
-from comper.runs.folder import CONFIG_FILE, EPISODES_FILE, LOCK_FILE, LOG_FILES, METRICS_FILE, WEIGHTS_FILE, EpisodeRecord
+from comper.runs.folder import (
+    CONFIG_FILE,
+    EPISODES_FILE,
+    LOCK_FILE,
+    LOG_FILES,
+    MANIFEST_FILE,
+    METRICS_FILE,
+    WEIGHTS_FILE,
+    EpisodeRecord,
+)
 from comper.runs.lock import RunLock
 from comper.runs.manifest import FINISHED, RUNNING, Manifest
 from comper.runs.provenance import commit, now, versions
@@ -48,6 +57,7 @@ class Recorder:
             created=now(),
             config_sha256=digest(config)["sha256"],
         )
+        _check_readable(manifest)
         # The folder gets its name when it is complete: a process that is killed before leaves no half-made run.
         unfinished = _create_beside(path)
         record = cls(unfinished, manifest, RunLock(unfinished))
@@ -122,7 +132,7 @@ class Recorder:
             self._logs[name].append(json.dumps(record, allow_nan=False).encode() + b"\n")
 
     def _write_manifest(self) -> None:
-        with self._explaining_write_errors(self.path):
+        with self._explaining_write_errors(self.path / MANIFEST_FILE):
             self.manifest.write(self.path)
 
     def _write(self, name: str, content: bytes) -> None:
@@ -191,6 +201,14 @@ def check_is_free(path: Path) -> None:
         raise UsageError(f"{path}: cannot be read ({error.strerror}).") from None
     if is_taken:
         raise UsageError(f"{path} already holds a run. Choose another --out or --seed, or move it away; nothing was changed.")
+
+
+def _check_readable(manifest: Manifest) -> None:
+    """Refuse to write what could not be read back, such as an environment's name that is none."""
+    try:
+        Manifest.from_json(manifest.to_json(), where="This run cannot be recorded")
+    except DamagedFileError as error:
+        raise UsageError(str(error)) from None
 
 
 def _create_beside(path: Path) -> Path:

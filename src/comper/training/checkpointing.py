@@ -138,7 +138,7 @@ class Checkpointer:
         tensors, values = pack(state | {"frames": saved.archive.state_dict()})
         names = (checkpoints.TENSORS_FILE, checkpoints.VALUES_FILE, checkpoints.FRAMES_FILE)
         files = dict(zip(names, (tensors, values, saved.archive.content), strict=True))
-        about = {"total_frames": saved.trial.total_frames, "run": saved.record.manifest, **saved.record.position()}
+        about = {"total_frames": saved.trial.total_frames, "run": saved.record.manifest.to_json(), **saved.record.position()}
         saved.checkpoints.append(checkpoints.write(saved.record.path, step=step, files=files, about=about))
         saved.checkpoints = checkpoints.prune(saved.record.path, saved.checkpoints, budget_frames=self._frames)
 

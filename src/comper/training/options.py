@@ -46,7 +46,7 @@ class RunOptions:
 
     def __post_init__(self) -> None:
         if self.workers is not None and not 0 <= self.workers <= 4_096:
-            raise UsageError(f"workers = {self.workers}: must be 0 to 4,096.")
+            raise UsageError(f"workers = {self.workers}: must be 0 or more, at most 4,096.")
         if self.checkpoint_period_steps is not None and self.checkpoint_period_steps < 0:
             raise UsageError(f"checkpoint_period_steps = {self.checkpoint_period_steps}: must be 0 (never) or more.")
 
@@ -169,6 +169,9 @@ class OwnCode:
     environment: Callable[[], Any] | None = None
     network: NetworkMaker | None = None
     trusted: tuple[str, ...] = ()
+
+
+NO_OWN_CODE = OwnCode()
 
 
 def recorded_environment(manifest: Manifest, own: OwnCode) -> EnvironmentSpec:

@@ -23,6 +23,7 @@ from comper.runs.verify import verify_run
 from comper.training import preflight
 from comper.training.conditions import check_conditions
 from comper.training.options import (
+    NO_OWN_CODE,
     NetworkMaker,
     OwnCode,
     RunOptions,
@@ -99,7 +100,7 @@ def resume(
     return [run.path for run in runs]
 
 
-def open_unfinished(path: Path, own: OwnCode) -> UnfinishedRun | None:
+def open_unfinished(path: Path, own: OwnCode = NO_OWN_CODE) -> UnfinishedRun | None:
     """Lock a run and find what it can continue from; None when it is finished."""
     lock = RunLock(path)
     try:

@@ -93,7 +93,7 @@ def train_population(
     """Train one agent on environments x seeds."""
     if not 1 <= trials <= MAX_TRIALS or not 0 <= seed < 2**63:
         raise UsageError(
-            f"trials = {trials}, seed = {seed}: there must be 1 to {MAX_TRIALS:,} trials, and a seed is 0 or more."
+            f"trials = {trials}, seed = {seed}: there must be at least 1 trial (at most {MAX_TRIALS:,}), and a seed is 0 or more."
         )
     pairs = [(environment, s) for environment in environments for s in range(seed, seed + trials)]
     return start_runs(pairs, settings, out=out, options=options)
@@ -118,9 +118,6 @@ def start_runs(
         info = environments.info
         settings.agent.agent.check(settings.config, settings.task(info))
         needs = preflight.check(settings, info, trials=len(pairs), out=out, with_checkpoints=options.with_checkpoints)
-        if options.show_progress:
-            print_line(introduction(settings, [env.name for env, _ in pairs], info, str(device)))
-            print_line(f"needs {needs}")
         population = [f"{environment.name}/seed-{s}" for environment, s in pairs]
         members = []
         for number, ((environment, s), path, point) in enumerate(zip(pairs, paths, points, strict=True)):
@@ -137,6 +134,9 @@ def start_runs(
             record = Recorder.create(path, settings.to_toml(), manifest)
             stack.callback(record.close)
             members.append(Member(environment.name, s, record, weights=point.weights if point else None))
+        if options.show_progress:
+            print_line(introduction(settings, [env.name for env, _ in pairs], info, str(device)))
+            print_line(f"needs {needs}")
         run_population(members, settings, environments, device, options=options)
     return paths
 

@@ -1,10 +1,11 @@
-"""What the l2 index remembers of a frame so as not to read its pixels again.
+"""What the l2 index keeps of a frame so that it need not read its pixels again.
 
-A frame x is written as its difference y = x - b from a background b: few of its pixels differ from the background of a
-game, so y is short, and distances follow from it exactly: |x - q|² = |y_x|² + |y_q|² - 2 y_x·y_q, in integers. Where many
-pixels differ (or pixels are no small integers) distances are read off the pixels, block by block until they exceed a limit.
-For a lower bound it is projected: with directions V, ‖V‖ ≤ 1, the image z = Vᵀy and the rest ρ = √(|y|² - |z|²) satisfy
-|z_x - z_q|² + (ρ_x - ρ_q)² ≤ |x - q|², because I - VVᵀ is positive semi-definite and norms obey the triangle inequality.
+A frame x is kept as its difference y = x - b from a background b: in a game few pixels differ from the background, so
+y is short, and distances follow from it exactly: |x - q|² = |y_x|² + |y_q|² - 2 y_x·y_q, in integers. Where many
+pixels differ (or pixels are not small integers) distances are computed from the pixels, block by block until they
+exceed a limit. For a lower bound y is projected: with directions V, ‖V‖ ≤ 1, the image z = Vᵀy and the rest ρ =
+√(|y|² - |z|²) satisfy |z_x - z_q|² + (ρ_x - ρ_q)² ≤ |x - q|², because I - VVᵀ is positive semi-definite and norms
+obey the triangle inequality.
 """
 
 from __future__ import annotations
@@ -121,7 +122,7 @@ class FrameCodes:
         return y.reshape(-1)
 
     def dots(self, ids: npt.NDArray[np.int64], y: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
-        """y_x·y for transitions x, given by the ids of their frames (one transition a row), all short, and a dense y."""
+        """y_x·y for transitions x, given by the ids of their frames (one transition per row), all short, and a dense y."""
         frames = ids.ravel().tolist()
         lengths = np.array([len(self._pixels[i]) for i in frames])
         starts = np.tile(np.arange(ids.shape[1]) * self.num_pixels, len(ids))
@@ -161,9 +162,10 @@ class FrameCodes:
 
 
 def principal_axes(sample: npt.NDArray[np.float64], k: int) -> npt.NDArray[np.float64]:
-    """At most k directions (columns) along which the rows vary most, about, with ‖V‖ ≤ 1 in spite of rounding.
+    """At most k directions (columns) along which the rows vary most, approximately, with ‖V‖ ≤ 1 in spite of rounding.
 
-    Subspace iteration: matrix products and eigenvalues of k by k matrices only. Any directions are right, good ones are fast.
+    Subspace iteration: matrix products and eigenvalues of k by k matrices only. Any directions give right answers, good ones
+    give them fast.
     """
     centred = sample - sample.mean(axis=0)
     gram = centred @ centred.T
@@ -179,7 +181,7 @@ def principal_axes(sample: npt.NDArray[np.float64], k: int) -> npt.NDArray[np.fl
 
 
 def _orthonormal(columns: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """An orthonormal basis, about, of what the columns span, the longest direction first; negligible ones are left out."""
+    """An approximately orthonormal basis of what the columns span, longest direction first, without negligible ones."""
     eigenvalues, eigenvectors = np.linalg.eigh(columns.T @ columns)
     order = [j for j in reversed(range(len(eigenvalues))) if eigenvalues[j] > 1e-12 * max(eigenvalues[-1], 1e-200)]
     return np.asarray(columns @ (eigenvectors[:, order] / np.sqrt(eigenvalues[order])))
@@ -188,8 +190,9 @@ def _orthonormal(columns: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 def _error(d: int, k: int) -> float:
     """Bound on |computed (z, ρ) - true (z, ρ)| / |y|.
 
-    A float64 dot product of d terms is off by at most d·2⁻⁵²·|v||y| (with room for y's own rounding), so |Δz| ≤ √k·d·2⁻⁵²·|y|
-    and the error of ρ² = |y|² - |z|² is at most e = 4·(√k + 1)·d·2⁻⁵²·|y|²; then |Δρ| ≤ √e. Storing z and ρ as float32 adds
-    2⁻²⁴·|y|. All is rounded up, and d so far that it allows for another projection, of the z of a transition's frames.
+    A float64 dot product of d terms is off by at most d·2⁻⁵²·|v||y| (with room for y's own rounding), so |Δz| ≤
+    √k·d·2⁻⁵²·|y| and the error of ρ² = |y|² - |z|² is at most e = 4·(√k + 1)·d·2⁻⁵²·|y|²; then |Δρ| ≤ √e. Storing z
+    and ρ as float32 adds 2⁻²⁴·|y|. Everything is rounded up, and d by so much that it covers the second projection,
+    of the z of a transition's frames.
     """
     return math.sqrt(4 * (math.sqrt(k) + 1) * (d + 4096) * 2.0**-52) + 2.0**-22

@@ -1,4 +1,4 @@
-"""The paper's own index: faiss IndexFlatL2 (Section 5.1), a scan over float32 vectors."""
+"""The index that the paper used: faiss IndexFlatL2 (Section 5.1), a scan over float32 vectors."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def _import_faiss() -> Any:
 class FaissIndex:
     """Finds the nearest of [s/255, a, r, s'/255] in float32 within δ (equal in float32 when δ = 0).
 
-    One query at a time: faiss expands the square for batches of 20 and more, which is off by more than small thresholds.
-    Its answers carry float32 rounding; of equally near representatives the oldest set answers.
+    One query at a time: for batches of 20 and more faiss expands the square, whose rounding error exceeds small
+    thresholds. Distances are rounded to float32; of equally near representatives the oldest set is the answer.
     """
 
     def __init__(self, frames: FrameStore, threshold: float) -> None:

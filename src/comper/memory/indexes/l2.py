@@ -1,9 +1,9 @@
-"""δ > 0, exactly: Euclidean distance over [s/255, a, r, s'/255], behind lower bounds that only discard what is too far.
+"""δ > 0, exactly: Euclidean distance over [s/255, a, r, s'/255], behind lower bounds that discard only what is too far.
 
-A lookup (`search.py`) narrows down in three stages, each cheaper than the next and each without false dismissals:
+A lookup (`search.py`) has three stages, each cheaper than the next, and none of them discards a right answer:
 1. a sketch of each transition, a few numbers (action, reward, principal coordinates of its frames), column by column;
 2. for those left, the images of each frame (`codes.py`), or, where transitions differ from the background in a few
-   pixels only and no projection could tell them apart, the exact distances from the lists of those pixels (`postings.py`);
+   pixels only and no projection could distinguish them, exact distances from the lists of those pixels (`postings.py`);
 3. for those left, nearest bound first, the exact distance. A distance found shrinks the radius for all others.
 """
 
@@ -24,15 +24,15 @@ from comper.memory.indexes.search import Search
 NUM_COORDINATES = 32
 """Principal coordinates in the sketch of a transition."""
 NUM_OTHERS = 3
-"""And the other numbers: action, reward, and the norm of what the coordinates leave."""
+"""The other numbers in it: action, reward, and the norm of the rest."""
 TRAINING_SIZES = (16, 128, 1024, 8192)
-"""Updates after which background and directions are taken from the representatives anew."""
+"""Numbers of updates at which background and directions are computed again from the representatives."""
 MAX_THRESHOLD = 1e12
-"""Far beyond any use, and its square is still a float32."""
+"""Far beyond any use; its square still fits in a float32."""
 
 
 class L2Index:
-    """Finds the nearest representative with D(τ, τ') = √(Σ(Δpixel/255)² + Δa² + Δr²) ≤ δ (1 in place of 255 unless 8-bit).
+    """Finds the nearest representative with D(τ, τ') = √(Σ(Δpixel/255)² + Δa² + Δr²) ≤ δ (1 for 255 unless 8-bit).
 
     D is computed as √(Σ Δpixel² + 255²·(Δa² + Δr²)) / 255, in integers under the root where the rewards are integers: a
     distance that is a whole number of 255ths is exact, so that the inclusive threshold means what it says.
@@ -48,7 +48,7 @@ class L2Index:
         self._start(num_frames=0)
 
     def _start(self, *, num_frames: int) -> None:
-        """No rows. The frames in one transition are known with the first one."""
+        """Start without rows. The number of frames per transition is known from the first one on."""
         self._num_frames = num_frames
         self._directions = np.zeros((num_frames * self._codes.num_directions, 0))  # of a transition, from those of its frames
         self._column_order = np.arange(NUM_OTHERS)
@@ -109,7 +109,7 @@ class L2Index:
             self._table.mark_posted(row)
 
     def _train(self) -> None:
-        """Take background, directions and the order of the columns from the representatives, and make their rows anew."""
+        """Compute background, directions and order of columns from the representatives, and make their rows again."""
         keys = {set_id: self._representatives[set_id] for set_id in self._representatives}
         self._codes.train(np.array([key.s + key.s_next for key in keys.values()], np.int64))
         self._start(num_frames=self._num_frames)
@@ -119,7 +119,7 @@ class L2Index:
         coordinates = self._codes.coordinates[[key.s + key.s_next for key in sample]].reshape(len(sample), -1)
         self._directions = principal_axes(coordinates, NUM_COORDINATES)
         self._column_order = np.arange(NUM_OTHERS + self._directions.shape[1])
-        # The columns that tell most apart come first.
+        # The most distinctive columns come first.
         self._column_order = np.argsort(-np.var([self._point(key).sketch for key in sample], axis=0), kind="stable")
         self._empty(max(1024, 2 * len(keys)))
         for set_id, key in keys.items():
@@ -135,7 +135,7 @@ class L2Index:
         return self._table.nbytes + self._codes.nbytes + self._postings.nbytes
 
     def state_dict(self) -> dict[str, Any]:
-        """The representatives and the count of updates. The rest is computed again: no answer depends on it."""
+        """The representatives and the number of updates. The rest is computed again: no answer depends on it."""
         return {**self._representatives.state_dict(), "num_updates": self._num_updates}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

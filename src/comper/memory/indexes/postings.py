@@ -1,7 +1,8 @@
 """For every pixel, the transitions that differ there from the background, and by how much.
 
-Where transitions are near duplicates, each other than the background in a few pixels of its own, no projection tells them
-apart; but the products y_x·y_q then come from a few short lists, and exact distances to all of them cost next to nothing.
+Where transitions are near duplicates, each different from the background in a few pixels of its own, no projection
+can distinguish them; but then the products y_x·y_q come from a few short lists, and exact distances to all of them
+are cheap.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy.typing as npt
 Difference = tuple[npt.NDArray[Any], npt.NDArray[Any]]
 
 MAX_PIXELS = 256
-"""Transitions that differ from the background in more pixels are not listed: projections tell those apart."""
+"""Transitions that differ from the background in more pixels are not listed: projections distinguish those."""
 
 
 class Postings:
@@ -37,9 +38,9 @@ class Postings:
         return True
 
     def dots(self, differences: list[Difference], num_rows: int, *, most_work: int) -> npt.NDArray[np.float64] | None:
-        """y_x·y_q for each of the rows, or None if that means to read more than `most_work` entries.
+        """y_x·y_q for each of the rows, or None if that would read more than `most_work` entries.
 
-        Exact, because all of it are integers below 2⁵³. Right for listed rows only.
+        Exact, because all numbers are integers below 2⁵³. Only right for listed rows.
         """
         if most_work <= 0:
             return None
@@ -74,5 +75,5 @@ class Postings:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the lists, about."""
+        """Bytes of the lists, approximately."""
         return sum(64 + 8 * len(entries) for entries in self._lists.values())

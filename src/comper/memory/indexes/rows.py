@@ -1,4 +1,4 @@
-"""The representatives of the l2 index as rows of arrays, so that a lookup can compare with many of them at once."""
+"""The representatives of the l2 index as rows of arrays, so that a lookup compares with many of them at once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Rows = npt.NDArray[np.int64]
 
 
 class Point(NamedTuple):
-    """A transition with what the l2 index computes of it. Lengths are in pixel steps (`FrameCodes.scale`)."""
+    """A transition and what the l2 index computes from it. Lengths are in pixel steps (`FrameCodes.scale`)."""
 
     ids: tuple[int, ...]
     """Frames of s, then of s'."""
@@ -24,11 +24,11 @@ class Point(NamedTuple):
     sketch: npt.NDArray[np.float32]
     """Numbers whose Euclidean distance to another point's is never more than the distance of the two."""
     length: float
-    """What the rounding errors of the sketch are relative to."""
+    """Rounding errors of the sketch are relative to this."""
 
 
 class RowTable:
-    """Rows are only ever appended. The row of a replaced or forgotten representative is dead until the table is compacted."""
+    """Rows are only appended. That of a replaced or forgotten representative is dead until the table is compacted."""
 
     def __init__(self, capacity: int, *, num_frames: int, num_columns: int) -> None:
         self.end = 0
@@ -37,7 +37,7 @@ class RowTable:
         self.ids = np.zeros((capacity, num_frames), np.int64)
         self.scalars = np.zeros((capacity, 2))
         self.sq_norms = np.zeros(capacity)
-        self.sketches = np.zeros((num_columns, capacity), np.float32)  # a column of the sketch lies in one piece
+        self.sketches = np.zeros((num_columns, capacity), np.float32)  # a column of the sketch is contiguous
         self.is_posted = np.zeros(capacity, np.bool_)
         self.num_posted = 0
         self.buffers = np.empty((2, capacity), np.float32)

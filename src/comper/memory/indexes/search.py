@@ -1,4 +1,4 @@
-"""One lookup in the l2 index: from all representatives to the nearest, through bounds that never exceed the distance."""
+"""One lookup in the l2 index: from all representatives to the nearest, by bounds that never exceed the distance."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ Bounds = npt.NDArray[np.float32]
 FIRST_COLUMNS = 5
 COLUMNS_AT_ONCE = 3
 FEW = 24
-"""So many rows are checked exactly rather than thinned out further."""
+"""This many rows, or fewer, are checked exactly at once instead of being narrowed down further."""
 MANY = 256
 MOST_CHECKS = 1024
-"""Rows checked at once; a distance found may spare the rest."""
+"""Rows checked at once; a distance found may make the rest unnecessary."""
 CHECK_COST = 100
-"""What the exact distance of a frame costs, in entries of the postings read in the same time, about."""
+"""Cost of the exact distance of a frame: about as much as reading this many entries of the postings."""
 SUM_ROUNDING = 1 + 2.0**-12
 """A sum of n float32 squares is off by less than n·2⁻²³ of itself; this allows n = 2,048 terms."""
 
@@ -63,7 +63,7 @@ class Search:
     # Stage 1: sketches.
 
     def _by_first_columns(self) -> tuple[Rows, Bounds]:
-        """All rows, by the columns that tell most apart; and, if that is too little, by postings or further columns."""
+        """All rows, by the most distinctive columns; and, if that is not enough, by postings or further columns."""
         n, sketch = self._table.end, self._query.sketch
         columns, (total, term) = self._table.sketches[:, :n], self._table.buffers[:, :n]
         np.subtract(columns[0], sketch[0], out=total)
@@ -99,10 +99,10 @@ class Search:
             rows, bounds = self._within(rows, bounds)
         return rows, bounds
 
-    # Stage 2: what is known of each frame.
+    # Stage 2: what is kept of each frame.
 
     def _by_postings(self, is_near: npt.NDArray[np.bool_]) -> bool:
-        """Consider the exact distances of all posted rows that are near, if that is cheaper than to look at each of them."""
+        """Consider the exact distances of all near posted rows, if that is cheaper than checking each of them."""
         table, query, n = self._table, self._query, self._table.end
         if not table.num_posted or not self._codes.is_short[list(query.ids)].all():
             return False

@@ -1,0 +1,150 @@
+"""Optimisers against numbers worked out by hand and against torch's own, and the mask that leaves a trial untouched."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from comper.learners import optimisers
+from comper.learners.optimisers import Adam, MnihRMSProp, Optimiser, RMSProp, Rule
+from comper.networks.stacking import Population
+
+MNIH = MnihRMSProp(step_size=0.1, gradient_momentum=0.8, squared_gradient_momentum=0.8, min_squared_gradient=0.01)
+RULES: dict[str, Rule] = {
+    "mnih": MNIH,
+    "plain": RMSProp(step_size=0.1, momentum=0.0, decay=0.9, epsilon=1e-10),
+    "momentum": RMSProp(step_size=0.1, momentum=0.9, decay=0.9, epsilon=1e-10),
+    "adam": Adam(step_size=0.1),
+}
+
+
+class OneWeight(nn.Module):
+    """A network that is one weight, 1 at first."""
+
+    def __init__(self, size: int = 1) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.ones(size))
+
+
+def weights(num_trials: int = 1, *, stacked: bool = False, size: int = 1) -> Population:
+    rngs = [np.random.default_rng(seed) for seed in range(num_trials)]
+    return Population(lambda: OneWeight(size), rngs, torch.device("cpu"), stacked=stacked)
+
+
+def after(rule: Rule, *gradients: float) -> float:
+    """The weight after steps along these gradients."""
+    population = weights()
+    optimiser = Optimiser(rule, population)
+    for gradient in gradients:
+        optimiser.step(0, {"w": torch.tensor([gradient])})
+    return population.groups[0]["w"].item()
+
+
+def test_rmsprop_of_mnih_by_hand() -> None:
+    # m = 0.2·2 = 0.4, n = 0.2·4 = 0.8, root = sqrt(0.8 - 0.16 + 0.01) = sqrt(0.65)
+    w = 1 - 0.1 * 2 / math.sqrt(0.65)
+    assert after(MNIH, 2.0) == pytest.approx(w, rel=1e-6)
+    # m = 0.8·0.4 - 0.2 = 0.12, n = 0.8·0.8 + 0.2 = 0.84, root = sqrt(0.84 - 0.0144 + 0.01)
+    w += 0.1 / math.sqrt(0.8356)
+    assert after(MNIH, 2.0, -1.0) == pytest.approx(w, rel=1e-6)
+
+
+def test_rmsprop_of_mnih_stays_finite_when_the_two_decays_differ() -> None:
+    rule = MnihRMSProp(step_size=0.1, gradient_momentum=0.5, squared_gradient_momentum=0.8, min_squared_gradient=0.01)
+    # m = 0.5·2 = 1, n = 0.2·4 = 0.8: n - m² is negative and counts as 0, the root is sqrt(0.01).
+    assert after(rule, 2.0) == pytest.approx(1 - 0.1 * 2 / 0.1, rel=1e-6)
+
+
+def test_plain_rmsprop_by_hand() -> None:
+    # n = 0.1·9 = 0.9 -> w = 1 - 0.1·3 / sqrt(0.9)
+    assert after(RULES["plain"], 3.0) == pytest.approx(1 - 0.3 / math.sqrt(0.9), rel=1e-6)
+
+
+def test_plain_rmsprop_with_momentum_by_hand() -> None:
+    rule = RMSProp(step_size=0.1, momentum=0.5, decay=0.9, epsilon=1e-10)
+    v = 0.3 / math.sqrt(0.9)
+    w = 1 - v - (0.5 * v + 0.3 / math.sqrt(0.9 * 0.9 + 0.9))
+    assert after(rule, 3.0, 3.0) == pytest.approx(w, rel=1e-6)
+
+
+def test_adam_by_hand() -> None:
+    # The first step, freed of its bias: m̂ = 3, n̂ = 9 -> w = 1 - 0.1·3 / 3.
+    assert after(Adam(step_size=0.1), 3.0) == pytest.approx(0.9, rel=1e-6)
+
+
+@pytest.mark.parametrize("stacked", [True, False])
+def test_adam_equals_torchs_own(stacked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(optimisers, "SLICE", 16)  # several slices, as large layers have
+    population = weights(2, stacked=stacked, size=50)
+    optimiser = Optimiser(Adam(step_size=0.01, decay=0.8, squared_decay=0.95, epsilon=1e-4), population)
+    references = [torch.ones(50, requires_grad=True) for _ in range(2)]
+    torchs = [torch.optim.Adam([w], lr=0.01, betas=(0.8, 0.95), eps=1e-4) for w in references]
+    generator = torch.Generator().manual_seed(0)
+    for step in range(40):
+        gradients = torch.randn(2, 50, generator=generator)
+        # The second trial takes part in the last steps alone: its first update is then its own first.
+        takes_part = [True, step >= 30]
+        if stacked:
+            active = None if all(takes_part) else torch.tensor(takes_part).float()
+            optimiser.step(0, {"w": gradients}, active)
+        for trial in [0, 1] if all(takes_part) else [0]:
+            if not stacked:
+                optimiser.step(trial, {"w": gradients[trial]})
+            references[trial].grad = gradients[trial]
+            torchs[trial].step()
+    for trial, reference in enumerate(references):
+        found = population.state_dict(trial)["w"]
+        torch.testing.assert_close(found, reference.detach(), rtol=1e-5, atol=1e-6)
+        assert found.std() > 0
+
+
+@pytest.mark.parametrize("kind", RULES)
+def test_an_inactive_trial_of_a_stacked_group_stays_as_it_is(kind: str) -> None:
+    population = weights(2, stacked=True)
+    optimiser = Optimiser(RULES[kind], population)
+    gradient = {"w": torch.tensor([[1.0], [1.0]])}
+    optimiser.step(0, gradient)
+    before, w = optimiser.state_dict(1), population.state_dict(1)["w"].item()
+    for _ in range(2):
+        optimiser.step(0, gradient, active=torch.tensor([1.0, 0.0]))
+    assert population.state_dict(1)["w"].item() == w
+    assert optimiser.state_dict(1) == before
+    assert population.state_dict(0)["w"].item() < w
+
+
+@pytest.mark.parametrize("kind", RULES)
+def test_stacked_trials_move_as_each_moves_alone(kind: str) -> None:
+    together, alone = weights(2, stacked=True, size=5), weights(2, size=5)
+    stacked, separate = (Optimiser(RULES[kind], population) for population in (together, alone))
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(5):
+        gradients = torch.randn(2, 5, generator=generator)
+        stacked.step(0, {"w": gradients})
+        for trial in range(2):
+            separate.step(trial, {"w": gradients[trial]})
+    for trial in range(2):
+        torch.testing.assert_close(together.state_dict(trial)["w"], alone.state_dict(trial)["w"], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("stacked", [True, False])
+@pytest.mark.parametrize("kind", RULES)
+def test_an_optimiser_goes_on_from_its_saved_state(kind: str, stacked: bool) -> None:
+    def run(gradients: list[float], state: dict[str, Any] | None) -> tuple[Population, Optimiser]:
+        population = weights(2, stacked=stacked)
+        optimiser = Optimiser(RULES[kind], population)
+        if state is not None:
+            population.load_state_dict(1, state["weights"])
+            optimiser.load_state_dict(1, state["optimiser"])
+        for gradient in gradients:
+            optimiser.step(*((0, {"w": torch.full((2, 1), gradient)}) if stacked else (1, {"w": torch.tensor([gradient])})))
+        return population, optimiser
+
+    halfway, optimiser = run([1.0, -2.0], None)
+    resumed, _ = run([0.5, 3.0], {"weights": halfway.state_dict(1), "optimiser": optimiser.state_dict(1)})
+    straight, _ = run([1.0, -2.0, 0.5, 3.0], None)
+    assert resumed.state_dict(1)["w"].item() == straight.state_dict(1)["w"].item()

@@ -1,0 +1,140 @@
+"""Q-networks: parameter counts of Table 9, an independent network of torch's own layers, which network fits what."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from comper.networks.cnn import ObservationSpec, make_q_network
+from comper.networks.stacking import Conv2d, Linear, Population, layer_sizes, started_module
+
+CPU = torch.device("cpu")
+STRIDES = {8: 4, 4: 2, 3: 1}
+"""Of each kernel size that our networks use."""
+
+
+def population(observation: ObservationSpec, trials: int = 1, *, stacked: bool = False) -> Population:
+    rngs = [np.random.default_rng(seed) for seed in range(trials)]
+    return Population(make_q_network(observation, 18), rngs, CPU, stacked=stacked)
+
+
+def pixels(*shape: int) -> Tensor:
+    return torch.randint(0, 256, shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+
+
+def reference_values(module: nn.Module, images: Tensor) -> Tensor:
+    """What torch's own layers make of images (B, C, H, W) with the module's weights, in double precision."""
+    x = images
+    layers = list(module.children())
+    for layer in layers:
+        if isinstance(layer, Conv2d):
+            weight = layer.weight.permute(0, 3, 1, 2).double()
+            bias = None if layer.bias is None else layer.bias.double()
+            x = nn.functional.conv2d(x, weight, bias, STRIDES[weight.shape[-1]]).relu()
+        elif isinstance(layer, Linear):
+            x = x.permute(0, 2, 3, 1).flatten(1) if x.dim() == 4 else x
+            x = x @ layer.weight.double() + layer.bias.double()
+            x = x if layer is layers[-1] else x.relu()
+    return x
+
+
+@pytest.mark.parametrize(
+    ("history", "first_bias", "first"), [(1, True, 2_080), (4, False, 8_192)], ids=["single frame", "stacked frames"]
+)
+def test_parameter_counts_equal_table_9(history: int, first_bias: bool, first: int) -> None:
+    network = make_q_network(ObservationSpec((84, 84), history), 18, first_bias=first_bias)()
+    counts = {"Conv1": first, "Conv2": 32_832, "Conv3": 36_928, "Dense1": 1_606_144, "Dense2": 9_234}
+    assert dict(layer_sizes(network)) == counts
+    assert sum(tensor.numel() for tensor in network.parameters()) == sum(counts.values())
+
+
+@pytest.mark.parametrize("side", [84, 30, 10, 3])
+@pytest.mark.parametrize("history", [1, 4])
+def test_values_equal_those_of_a_plain_torch_network(side: int, history: int) -> None:
+    network = started_module(make_q_network(ObservationSpec((side, side), history), 18), np.random.default_rng(0))
+    frames = pixels(5, history, side, side)
+    expected = reference_values(network, frames.double() / 255)
+    assert expected.std() > 0
+    torch.testing.assert_close(network(frames).double(), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("history", [1, 2])
+@pytest.mark.parametrize("channels_first", [True, False])
+def test_channels_may_come_first_or_last(history: int, channels_first: bool) -> None:
+    frames = pixels(5, history, 10, 10, 3) % 2 == 0  # truth values, as MinAtar gives them: not scaled
+    shape = (3, 10, 10) if channels_first else (10, 10, 3)
+    network = started_module(make_q_network(ObservationSpec(shape, history), 4), np.random.default_rng(0))
+    images = frames.permute(0, 2, 3, 1, 4).flatten(-2).permute(0, 3, 1, 2).double()
+    given = frames.permute(0, 1, 4, 2, 3) if channels_first else frames
+    torch.testing.assert_close(network(given).double(), reference_values(network, images), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.float32])
+def test_only_8_bit_pixels_are_scaled(dtype: torch.dtype) -> None:
+    for observation in (ObservationSpec((10, 10)), ObservationSpec((6,))):
+        network = started_module(make_q_network(observation, 4), np.random.default_rng(0))
+        ones = torch.ones(1, 1, *observation.shape, dtype=torch.uint8)
+        torch.testing.assert_close(network(255 * ones), network(ones.to(dtype)))
+
+
+@pytest.mark.parametrize(
+    ("observation", "description"),
+    [
+        (ObservationSpec((84, 84)), "CNN of Table 9 for 84x84x1 pixels"),
+        (ObservationSpec((84, 84), 4), "CNN of Table 9 for 84x84x4 pixels"),
+        (ObservationSpec((210, 160, 3)), "CNN of Table 9 for 210x160x3 pixels"),
+        (ObservationSpec((3, 210, 160)), "CNN of Table 9 for 210x160x3 pixels"),
+        (ObservationSpec((36, 36)), "CNN of Table 9 for 36x36x1 pixels"),
+        (ObservationSpec((35, 90)), "CNN with two convolutions for 35x90x1 pixels"),
+        (ObservationSpec((25, 25, 20)), "CNN of MinAtar for 25x25x20 pixels"),
+        (ObservationSpec((10, 10, 4), 2), "CNN of MinAtar for 10x10x8 pixels"),
+        (ObservationSpec((7, 7, 20)), "CNN of MinAtar for 7x7x20 pixels"),  # one-hot: more channels than pixels
+        (ObservationSpec((20, 7, 7)), "CNN of MinAtar for 7x7x20 pixels"),
+        (ObservationSpec((8, 9, 20), channels="last"), "CNN of MinAtar for 8x9x20 pixels"),
+        (ObservationSpec((4, 9, 8), channels="first"), "CNN of MinAtar for 9x8x4 pixels"),
+        (ObservationSpec((2, 9)), "MLP 64-64 for 18 numbers"),
+        (ObservationSpec((10, 10), kind="vector"), "MLP 64-64 for 100 numbers"),
+        (ObservationSpec((4,), 2), "MLP 64-64 for 8 numbers"),
+        (ObservationSpec(()), "MLP 64-64 for 1 numbers"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_the_network_fits_the_observation_and_says_so(observation: ObservationSpec, description: str) -> None:
+    factory = make_q_network(observation, 18)
+    assert factory.description == description
+    frames = torch.zeros(2, observation.history_length, *observation.shape)
+    assert factory()(frames).shape == (2, 18)
+
+
+def test_small_images_get_the_usual_network_of_minatar() -> None:
+    network = make_q_network(ObservationSpec((10, 10, 4)), 6)()
+    # 3x3 kernels, 4 channels, 16 filters; 8x8 places of 16 filters to 128 units; 6 actions.
+    assert layer_sizes(network) == [("Conv1", 3 * 3 * 4 * 16 + 16), ("Dense1", 1_024 * 128 + 128), ("Dense2", 128 * 6 + 6)]
+
+
+@pytest.mark.parametrize("observation", [ObservationSpec((84, 84)), ObservationSpec((10, 10, 4)), ObservationSpec((4,), 2)])
+def test_stacked_parameters_compute_what_each_trial_computes_alone(observation: ObservationSpec) -> None:
+    frames = pixels(3, 2, observation.history_length, *observation.shape)
+    together, alone = population(observation, 3, stacked=True), population(observation, 3)
+    expected = alone(frames, trials=[0, 1, 2])
+    torch.testing.assert_close(together(frames, trials=[0, 1, 2]), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(84, 84), (30, 30)])
+def test_stacked_gradients_equal_those_of_each_trial_alone(shape: tuple[int, int]) -> None:
+    frames = pixels(2, 3, 1, *shape)
+    together, alone = population(ObservationSpec(shape), 2, stacked=True), population(ObservationSpec(shape), 2)
+    loss = together.forward(0, frames).square().sum()
+    stacked = torch.autograd.grad(loss, list(together.groups[0].values()))
+    for i in range(2):
+        single = torch.autograd.grad(alone.forward(i, frames[i]).square().sum(), list(alone.groups[i].values()))
+        for a, b in zip(stacked, single, strict=True):
+            torch.testing.assert_close(a[i], b, rtol=1e-3, atol=1e-4)
+
+
+def test_same_stream_same_weights_other_stream_other_weights() -> None:
+    a, b = (population(ObservationSpec((84, 84)), 2).groups for _ in range(2))
+    assert torch.equal(a[0]["Dense1.weight"], b[0]["Dense1.weight"])
+    assert not torch.equal(a[0]["Dense1.weight"], a[1]["Dense1.weight"])

@@ -1,0 +1,185 @@
+"""Populations: our layers and a user's modules, stacked or one per trial; start weights; layer tables."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from comper.networks.stacking import Conv2d, Linear, NetworkFactory, Population, layer_sizes, started_module
+
+CPU = torch.device("cpu")
+
+
+class UsersNetwork(nn.Module):
+    """Convolutions, a batch normalisation with its buffers, and a parameter that is not trained."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution = nn.Conv2d(2, 4, 3, stride=2)
+        self.normalisation = nn.BatchNorm2d(4)
+        self.head = nn.Linear(4 * 3 * 3, 3)
+        self.offset = nn.Parameter(torch.randn(3), requires_grad=False)
+
+    def forward(self, frames: Tensor) -> Tensor:
+        hidden = self.normalisation(self.convolution(frames)).relu()
+        q_values: Tensor = self.head(hidden.flatten(1)) + self.offset
+        return q_values
+
+
+class OurLayers(nn.Module):
+    """A user's network made of our layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = Conv2d(2, 5, 4, 2)
+        self.second = Linear(5 * 2 * 2, 3)
+
+    def forward(self, frames: Tensor) -> Tensor:
+        q_values: Tensor = self.second(self.first(frames).relu().flatten(1))
+        return q_values
+
+
+def rngs(num_trials: int) -> list[np.random.Generator]:
+    return [np.random.default_rng(seed) for seed in range(num_trials)]
+
+
+def both(make: NetworkFactory, num_trials: int = 3) -> tuple[Population, Population]:
+    """The same population, stacked and one module per trial."""
+    return Population(make, rngs(num_trials), CPU, stacked=True), Population(make, rngs(num_trials), CPU, stacked=False)
+
+
+FRAMES = torch.randint(0, 256, (3, 5, 2, 7, 7), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("make", [UsersNetwork, OurLayers])
+def test_a_users_network_gives_stacked_what_each_trial_gives_alone(make: NetworkFactory) -> None:
+    together, alone = both(make)
+    assert (len(together.groups), len(alone.groups)) == (1, 3)
+    for _ in range(2):  # twice: the buffers of a batch normalisation change with every call
+        torch.testing.assert_close(together(FRAMES, trials=[0, 1, 2]), alone(FRAMES, trials=[0, 1, 2]), rtol=1e-4, atol=1e-5)
+    for trial in range(3):
+        mine, theirs = together.state_dict(trial), alone.state_dict(trial)
+        assert mine.keys() == theirs.keys()
+        for name, tensor in mine.items():
+            torch.testing.assert_close(tensor, theirs[name], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("make", [UsersNetwork, OurLayers])
+def test_a_users_network_has_stacked_the_gradients_that_each_trial_has_alone(make: NetworkFactory) -> None:
+    together, alone = both(make)
+    trained = [name for name, p in alone.groups[0].items() if p.requires_grad]
+    loss = together.forward(0, FRAMES).square().sum()
+    stacked = torch.autograd.grad(loss, [together.groups[0][name] for name in trained])
+    for trial in range(3):
+        loss = alone.forward(trial, FRAMES[trial]).square().sum()
+        single = torch.autograd.grad(loss, [alone.groups[trial][name] for name in trained])
+        for a, b in zip(stacked, single, strict=True):
+            torch.testing.assert_close(a[trial], b, rtol=1e-3, atol=1e-4)
+
+
+def test_a_users_network_gets_pixels_between_0_and_1_and_other_numbers_as_they_are() -> None:
+    seen: list[Tensor] = []
+
+    class Recorder(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            seen.append(x)
+            return x
+
+    population = Population(Recorder, rngs(1), CPU)
+    for x in (torch.tensor([[0, 51, 255]], dtype=torch.uint8), torch.tensor([[True, False]]), torch.tensor([[-3.5]]).double()):
+        population(x, trials=[0])
+    assert [x.dtype for x in seen] == [torch.float32] * 3
+    assert [x.tolist() for x in seen] == [[0.0, pytest.approx(0.2), 1.0], [1.0, 0.0], [-3.5]]
+
+
+def test_some_trials_of_a_stacked_population_answer_as_if_they_were_alone() -> None:
+    together, alone = both(UsersNetwork)
+    answer = together(FRAMES[[2, 0]], trials=[2, 0])
+    torch.testing.assert_close(answer, alone(FRAMES[[2, 0]], trials=[2, 0]), rtol=1e-4, atol=1e-5)
+
+
+def test_a_users_network_starts_from_torch_seeded_by_the_trial_and_no_global_generator_moves() -> None:
+    before = torch.random.get_rng_state()
+    first, again, other = (started_module(UsersNetwork, np.random.default_rng(seed)) for seed in (1, 1, 2))
+    assert torch.equal(torch.random.get_rng_state(), before)
+    for name, weight in first.state_dict().items():
+        assert torch.equal(weight, again.state_dict()[name])
+    assert not torch.equal(first.state_dict()["head.weight"], other.state_dict()["head.weight"])
+    rng = np.random.default_rng(1)
+    one, two = started_module(UsersNetwork, rng), started_module(UsersNetwork, rng)
+    assert not torch.equal(one.state_dict()["head.weight"], two.state_dict()["head.weight"])
+
+
+def test_our_layers_draw_from_the_trials_own_stream_in_their_order() -> None:
+    module = started_module(OurLayers, np.random.default_rng(4))
+    rng = np.random.default_rng(4)
+    # Glorot: ± sqrt(6 / (fan in + fan out)). A convolution's fans count its kernel's area: 4·4·2 in, 4·4·5 out.
+    for layer, limit in ((module.first, math.sqrt(6 / (32 + 80))), (module.second, math.sqrt(6 / (20 + 3)))):
+        assert isinstance(layer, Conv2d | Linear)
+        expected = rng.uniform(-limit, limit, tuple(layer.weight.shape)).astype(np.float32)
+        assert layer.weight.detach().numpy() == pytest.approx(expected, rel=1e-6)
+        assert layer.bias is not None
+        assert not layer.bias.any()
+
+
+@pytest.mark.parametrize("stacked", [True, False])
+def test_a_copy_has_the_same_weights_and_goes_its_own_way(stacked: bool) -> None:
+    population = Population(UsersNetwork, rngs(2), CPU, stacked=stacked)
+    before = population.state_dict(1)
+    target = population.copy()
+    with torch.no_grad():
+        population.groups[0]["head.weight"].add_(1.0)
+    population(FRAMES[:2], trials=[0, 1])  # moves the buffers
+    assert all(torch.equal(tensor, before[name]) for name, tensor in target.state_dict(1).items())
+    target.copy_from(population)
+    for trial in (0, 1):
+        assert all(torch.equal(x, population.state_dict(trial)[name]) for name, x in target.state_dict(trial).items())
+
+
+def test_a_trials_weights_are_read_back_by_themselves() -> None:
+    together, alone = both(UsersNetwork)
+    other = Population(UsersNetwork, [np.random.default_rng(seed) for seed in (7, 8, 9)], CPU, stacked=True)
+    untouched = other.state_dict(0)
+    other.load_state_dict(1, together.state_dict(1))
+    assert all(torch.equal(tensor, alone.state_dict(1)[name]) for name, tensor in other.state_dict(1).items())
+    assert all(torch.equal(tensor, untouched[name]) for name, tensor in other.state_dict(0).items())
+
+
+def test_layers_of_any_module_are_listed_with_their_number_of_parameters() -> None:
+    network = nn.Sequential(nn.Flatten(), nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2, bias=False))
+    assert layer_sizes(network) == [("1", 40), ("3", 16)]
+    assert layer_sizes(nn.Linear(4, 8)) == [("Linear", 40)]
+    assert layer_sizes(UsersNetwork()) == [("UsersNetwork", 3), ("convolution", 76), ("normalisation", 8), ("head", 111)]
+
+
+@pytest.mark.parametrize(("size", "stride", "length"), [(8, 4, 20), (4, 2, 20), (3, 1, 9), (4, 2, 21)])
+def test_stacked_convolution_and_its_gradients_equal_those_of_torch(size: int, stride: int, length: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    layer = Conv2d(5, 7, size, stride)
+
+    def drawn(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=generator, dtype=torch.float64, requires_grad=True)
+
+    x, weight, bias = drawn(2, 3, 5, length, length), drawn(2, 7, size, size, 5), drawn(2, 7)
+    together = functional_call(layer, {"weight": weight, "bias": bias}, x)
+    alone = torch.stack([nn.functional.conv2d(x[i], weight[i].permute(0, 3, 1, 2), bias[i], stride) for i in range(2)])
+    torch.testing.assert_close(together, alone)
+    single = functional_call(layer, {"weight": weight[1], "bias": bias[1]}, x[1])
+    torch.testing.assert_close(single, alone[1])
+    downstream = torch.randn(together.shape, generator=generator, dtype=torch.float64)
+    for a, b in zip(
+        torch.autograd.grad(together, (x, weight, bias), downstream),
+        torch.autograd.grad(alone, (x, weight, bias), downstream),
+        strict=True,
+    ):
+        torch.testing.assert_close(a, b)
+
+
+def test_a_convolution_refuses_a_size_that_is_no_multiple_of_its_stride() -> None:
+    with pytest.raises(ValueError, match="size = 3, stride = 2"):
+        Conv2d(1, 1, 3, 2)
