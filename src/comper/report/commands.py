@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from comper.report.findings import NOTE, Finding
+from comper.report.published.release import import_release
+from comper.report.report import report
 
 
 @dataclass(frozen=True)
@@ -33,8 +35,6 @@ def add_report_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_report(args: argparse.Namespace) -> int:
     """Write a report and say where it is and what its reader must know; 3 where a run was left out as wrong."""
-    from comper.report.report import report
-
     result = report(args.folders, args.out, seed=args.seed, progress=args.progress)
     _print_findings([finding for finding in result.findings if finding.severity != NOTE])
     running = f", {result.running} unfinished ones named but not averaged in" if result.running else ""
@@ -53,8 +53,6 @@ def add_import_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_import(args: argparse.Namespace) -> int:
     """Import published logs and say what was noticed; 3 where a log is damaged."""
-    from comper.report.published.release import import_release
-
     result = import_release(args.source, agent=args.agent, out=args.out, frames=args.frames)
     _print_findings(result.findings)
     print(f"{args.out}: {len(result.folders)} trials of {args.agent}.")

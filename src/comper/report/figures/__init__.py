@@ -10,7 +10,7 @@ from comper.report.figures.comparisons import aggregates, improvement, profiles
 from comper.report.figures.details import game_details, iterations_per_trial, wall_time
 from comper.report.figures.drawing import Drawn, Plot
 from comper.report.figures.learning import every_episode, learning_curves, score_against_floor
-from comper.report.figures.logs import all_columns, at_the_end, over_episodes, over_training, sizes
+from comper.report.figures.logged import all_columns, at_the_end, over_episodes, over_training, sizes
 from comper.report.summary import Summary
 
 MakePlots = Callable[[Summary], Iterator[Plot]]

@@ -9,7 +9,7 @@ import pytest
 
 from comper.report.figures.columns import column_info
 from comper.report.figures.drawing import style
-from comper.report.figures.logs import all_columns, column_over_episodes, column_over_training
+from comper.report.figures.logged import all_columns, column_over_episodes, column_over_training
 
 from ..conftest import MakeRun, summary_of
 
