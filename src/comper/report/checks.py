@@ -152,7 +152,8 @@ def changed_settings(summary: Summary) -> list[Finding]:
     for agent, words in summary.changes.items():
         others = [word for word in words if not word.startswith("frames ")]
         if others:
-            text = f"{agent}: settings other than its preset's: {'; '.join(others)}. Not comparable with the printed columns."
+            text = f"{agent}: settings other than its preset's: {'; '.join(others)}."
+            text += " Not comparable with the printed columns." if agent in summary.atari_agents else ""
             findings.append(Finding(WARNING, "settings", text))
     return findings
 

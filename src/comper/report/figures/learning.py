@@ -29,7 +29,7 @@ from comper.report.names import ATARI, FAMILIES, asterisk_sentence, file_name, g
 from comper.report.published import reference
 from comper.report.reading import Array, Trial
 from comper.report.summary import Summary
-from comper.report.tables.scores import changes_sentence
+from comper.report.tables.scores import changes_sentence, mark
 
 LEARNING = "learning"
 CURVE_POINTS = 20
@@ -42,18 +42,19 @@ def learning_curves(summary: Summary) -> Iterator[Plot]:
     """Score over frames, a panel for each environment, one figure per family."""
     for name, games in summary.families.items():
         agents = [agent for agent in summary.agents if any((agent, game) in summary.cells for game in games)]
-        handles = [line_handle(agent, summary.agents.index(agent)) for agent in agents]
+        handles = [line_handle(agent + mark(summary, agent), summary.agents.index(agent)) for agent in agents]
         handles += _floor_handles(summary, games)
         figure, cells = titled_panels(list(map(game_title, games)), handles, columns=CURVE_COLUMNS, height=1.7)
         for axes, game in zip(cells, games, strict=True):
             for agent in agents:
                 _draw_curve(axes, summary, agent, game)
             draw_floors(axes, summary, game)
+            axes.set_xlim(left=0)
         label_outer(cells, "frames, thousands", "score", columns=CURVE_COLUMNS)
         sentence = (
             f"Mean score of the episodes that ended in each {CURVE_POINTS}th of the training, over all trials; episodes that "
             "ended after the budget was spent count in the last. The band spans minimum and maximum; the level line is the "
-            f"score without learning.{asterisk_sentence(games)}{changes_sentence(summary)}"
+            f"score without learning.{asterisk_sentence(games)}{changes_sentence(summary, agents)}"
         )
         is_atari = name == ATARI
         file, section = ("learning_curves", LEARNING) if is_atari else (file_name("learning_curves", name), f"family-{name}")
@@ -132,7 +133,7 @@ def score_against_floor(summary: Summary) -> Iterator[Plot]:
     axes.set_xlim(left=-0.03)  # room for a mark at 0
     axes.grid(axis="y", visible=False)
     axes.set_xlabel("score ÷ score without learning")
-    handles = [line_handle(agent, summary.agents.index(agent), linestyle="") for agent in agents]
+    handles = [line_handle(agent + mark(summary, agent), summary.agents.index(agent), linestyle="") for agent in agents]
     handles.append(handle("BBF, 20,000 steps", marker="|", markersize=9, color=MUTED, linestyle=""))
     legend(figure, handles)
     yield Plot("score_against_floor", "Score against floor", _floor_sentence(summary, known, games), figure, "glance")
@@ -163,7 +164,7 @@ def _floor_sentence(summary: Summary, known: list[tuple[str, str]], games: list[
     ]
     if absent:
         sentence += f" Not shown, as no floor above 0 was measured at its decision period: {', '.join(absent)}."
-    return sentence + changes_sentence(summary)
+    return sentence + changes_sentence(summary, sorted({agent for agent, _ in known}))
 
 
 def every_episode(summary: Summary) -> Iterator[Plot]:
@@ -183,6 +184,6 @@ def every_episode(summary: Summary) -> Iterator[Plot]:
     floor = "" if floors else " No floor has been measured here: what scores without learning is not known."
     sentence = (
         f"The score of every episode at the frame it ended, and the mean of the last {count} episodes: at its right end it "
-        f"is the score of the run.{floor}{asterisk_sentence([trial.game])}{changes_sentence(summary)}"
+        f"is the score of the run.{floor}{asterisk_sentence([trial.game])}{changes_sentence(summary, summary.agents)}"
     )
     yield Plot("every_episode", "Every episode", sentence, figure, LEARNING)

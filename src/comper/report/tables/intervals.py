@@ -29,7 +29,7 @@ def per_game_table(summary: Summary) -> Iterator[Table]:
         f"Mean final score with its 95 % percentile bootstrap interval over trials ({statistics.REPLICATES:,} replicates, "
         f"seed {summary.seed}); one trial alone has none. Scores are cut after two decimals. The floor is the score without "
         "learning at the agent's own decision period, in frames; empty where that was not measured. "
-        f"{_normalisation_sentence()}{changes_sentence(summary)}"
+        f"{_normalisation_sentence()}{changes_sentence(summary, summary.agents)}"
     )
     yield Table("per_game", "Each game with its interval", sentence, columns, rows, SECTION, is_grouped=True)
 
@@ -49,7 +49,7 @@ def aggregate_table(summary: Summary) -> Iterator[Table]:
     sentence = (
         "Over the Atari games that every agent here has played, with 95 % stratified bootstrap intervals (trials are "
         f"resampled within each game). {_normalisation_sentence()} "
-        f"The optimality gap is what is missing to 1 on average: smaller is better.{changes_sentence(summary)}"
+        f"The optimality gap is what is missing to 1 on average: smaller is better.{changes_sentence(summary, summary.atari_agents)}"
     )
     yield Table("aggregates", "All games together", sentence, columns, rows, SECTION)
 

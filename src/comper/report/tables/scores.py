@@ -35,7 +35,7 @@ def last_episodes_table(summary: Summary) -> Iterator[Table]:
     sentence = (
         "Mean over trials of each trial's mean over its last 10 episodes (3 for games marked *), with the population standard "
         f"deviation over the trials; scores are cut after two decimals, as the paper's are. {BEST_RULE} "
-        f"{_floor_sentence(summary)} {PUBLISHED}{changes_sentence(summary)}"
+        f"{_floor_sentence(summary)} {PUBLISHED}{changes_sentence(summary, summary.atari_agents)}"
     )
     columns = [Column("game", is_text=True), *_score_columns(summary)]
     yield Table("last_episodes", "Scores of the last training episodes", sentence, columns, rows, SECTION)
@@ -52,7 +52,7 @@ def thirds_table(summary: Summary) -> Iterator[Table]:
         "Mean over trials of each trial's mean over the last 5 episodes (3 for games marked *) of each third of its episodes, "
         "with the sample standard deviation over the trials; thirds are as equal as can be, the first ones the longer; "
         f"scores are cut. Bold, ▾ and floors as above. The published scores of others stand beside the last third."
-        f"{changes_sentence(summary)}"
+        f"{changes_sentence(summary, summary.atari_agents)}"
     )
     yield Table("thirds", "Scores at the end of each third", sentence, columns, rows, SECTION, is_grouped=True)
 
@@ -68,19 +68,24 @@ def family_tables(summary: Summary) -> Iterator[Table]:
         sentence = (
             "Mean over trials of each trial's mean over its last episodes, with the population standard deviation over the "
             "trials; scores are cut after two decimals. The floor is the score without learning, where it was measured; "
-            f"▾: at or below it.{changes_sentence(summary)}"
+            f"▾: at or below it.{changes_sentence(summary, agents)}"
         )
         yield Table(file_name("scores", name), f"Scores: {FAMILIES[name]}", sentence, columns, rows, f"family-{name}")
 
 
-def changes_sentence(summary: Summary) -> str:
-    """The settings of each agent that differ from its preset's; empty where none do."""
-    agents = [f"{agent}: {'; '.join(words)}" for agent, words in summary.changes.items()]
-    return f" {MARK} Not with the settings of its preset. {'. '.join(agents)}." if agents else ""
+def changes_sentence(summary: Summary, agents: list[str]) -> str:
+    """The settings of each of these agents that differ from its preset's; empty where none do."""
+    changed = [f"{agent}: {'; '.join(summary.changes[agent])}" for agent in agents if agent in summary.changes]
+    return f" {MARK} Not with the settings of its preset. {'. '.join(changed)}." if changed else ""
+
+
+def mark(summary: Summary, agent: str) -> str:
+    """The sign beside an agent whose settings are not its preset's."""
+    return "" if summary.has_paper_settings(agent) else MARK
 
 
 def _agent_column(summary: Summary, agent: str) -> Column:
-    return Column(agent, MEAN_AND_SD, mark="" if summary.has_paper_settings(agent) else MARK)
+    return Column(agent, MEAN_AND_SD, mark=mark(summary, agent))
 
 
 def _score_columns(summary: Summary) -> list[Column]:
