@@ -49,7 +49,8 @@ def aggregate_table(summary: Summary) -> Iterator[Table]:
     sentence = (
         "Over the Atari games that every agent here has played, with 95 % stratified bootstrap intervals (trials are "
         f"resampled within each game). {_normalisation_sentence()} "
-        f"The optimality gap is what is missing to 1 on average: smaller is better.{changes_sentence(summary, summary.atari_agents)}"
+        "The optimality gap is what is missing to 1 on average: smaller is better."
+        f"{changes_sentence(summary, summary.atari_agents)}"
     )
     yield Table("aggregates", "All games together", sentence, columns, rows, SECTION)
 
