@@ -127,6 +127,7 @@ def start_runs(
                 seed=s,
                 population=population,
                 changed=settings.changed(),
+                network=settings.own_network,
                 trusted_code=settings.outside_code,
                 started_from=point.about if point else None,
                 **conditions(environments.infos[number], device),
