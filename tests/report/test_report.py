@@ -6,18 +6,16 @@ import csv
 import json
 import subprocess
 import sys
-from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from comper.errors import ComperError, DamagedFileError, UsageError
-from comper.report.commands import COMMANDS
+from comper.errors import DamagedFileError, UsageError
 from comper.report.report import ReportResult, report
 
 from . import chromium
-from .conftest import MakeLog, MakeRun
+from .conftest import MakeRun
 
 
 def _runs(make_run: MakeRun, *, seeds: int = 3) -> None:
@@ -127,41 +125,7 @@ def test_one_trial_of_an_unknown_game_makes_a_page(make_run: MakeRun, tmp_path: 
     assert "No floor has been measured" in result.page.read_text()
 
 
-@pytest.mark.usefixtures("no_figures")
-def test_published_logs_are_compared_with_print(make_log: MakeLog, tmp_path: Path) -> None:
-    make_log("asterix", 1, (239,) * 12)
-    _run("import-release", tmp_path / "released", "--agent", "printed", "--out", tmp_path / "runs", "--frames", 2400)
-    result = report([tmp_path / "runs"], tmp_path / "out", progress=False)
-    rows = list(csv.reader((tmp_path / "out" / "tables" / "printed_counts.csv").read_text().splitlines()))
-    assert [row[:2] for row in rows[1:]] == [["Table 1", "2"], ["Table 2", "6"]]
-    assert "printed_differences" in {table.name for table in result.tables}
-
-
-def _run(name: str, *arguments: object) -> int:
-    parser = ArgumentParser()
-    command = COMMANDS[name]
-    command.add_arguments(parser)
-    return command.run(parser.parse_args([str(argument) for argument in arguments]))
-
-
-def test_the_commands_answer_with_exit_codes(make_run: MakeRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    make_run(seed=0)
-    make_run(seed=1, finished=False)
-    assert _run("report", tmp_path / "runs", "--out", tmp_path / "out") == 0
-    captured = capsys.readouterr()
-    assert "1 trial, 1 unfinished ones named but not averaged in" in captured.out
-    assert "Figures drawn" in captured.err
-    (make_run(seed=2) / "episodes.jsonl").write_text("no\n")
-    assert _run("report", tmp_path / "runs", "--out", tmp_path / "out", "--no-progress") == 3
-    assert "error: Left out" in capsys.readouterr().err
-    for bad in ("-1", "x"):
-        with pytest.raises(SystemExit):
-            _run("report", tmp_path, "--out", tmp_path / "out", "--seed", bad)
-    with pytest.raises(ComperError):
-        _run("import-release", tmp_path, "--agent", "a", "--out", tmp_path / "runs")
-
-
-def test_results_import_no_agent_no_torch_and_no_drawing_until_needed() -> None:
+def test_the_report_imports_no_agent_no_torch_and_no_drawing_until_needed() -> None:
     code = (
         "import sys, comper.report.commands, comper.report.report, comper.report.published.release; "
         "heavy = {'torch', 'ale_py', 'matplotlib', 'jinja2', 'rich', 'scipy', 'comper.agents', 'comper.training'}; "

@@ -1,0 +1,23 @@
+"""The table at the end of `comper train`: each score beside the floor of its own decision period."""
+
+from __future__ import annotations
+
+from comper.report.scoreboard import scoreboard
+
+from .conftest import MakeRun
+
+
+def test_a_score_stands_beside_its_floor(make_run: MakeRun) -> None:
+    text = scoreboard([make_run("ours", "freeway", 0, [0.0, 20.0, 21.0, 22.0])])
+    assert "21.0 (last 3)  21.2   always UP" in text
+
+
+def test_a_floor_of_another_decision_period_is_not_shown(make_run: MakeRun) -> None:
+    text = scoreboard([make_run("ours", "freeway", 0, frame_skip=3, observation="stacked")])
+    assert "not measured with a decision every 12 frames" in text
+    assert "21.2" not in text
+
+
+def test_an_environment_without_a_floor_says_so(make_run: MakeRun) -> None:
+    folder = make_run("ours", "gym:CartPole-v1", 0, frame_skip=1)
+    assert "-      not measured" in scoreboard([folder])
