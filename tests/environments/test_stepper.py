@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-import comper
 from comper.environments.atari import AtariFactory, AtariSettings
 from comper.environments.interface import EnvironmentInfo, Step
 from comper.environments.stepper import ProcessStepper, SerialStepper, Stepper
@@ -236,7 +235,7 @@ def test_workers_import_no_file_of_the_working_folder(tmp_path: Path) -> None:
     folder.mkdir()
     for module in ("struct", "selectors", "cv2"):
         (folder / f"{module}.py").write_text(f"open('{module}-ran', 'w')\nraise ImportError\n")
-    source = {"PYTHONPATH": str(Path(comper.__file__).parents[1])}  # not relative: the working folder is another
+    source = {"PYTHONPATH": str(Path(__file__).parents[2] / "src")}  # not relative: the working folder is another
     subprocess.run([sys.executable, str(script)], cwd=folder, env=os.environ | source, check=True, capture_output=True)
     assert sorted(path.name for path in folder.iterdir()) == ["cv2.py", "selectors.py", "struct.py"]
 
