@@ -243,7 +243,8 @@ def test_workers_import_no_file_of_the_working_folder(tmp_path: Path) -> None:
     folder.mkdir()
     for module in ("struct", "selectors", "cv2"):
         (folder / f"{module}.py").write_text(f"open('{module}-ran', 'w')\nraise ImportError\n")
-    subprocess.run([sys.executable, str(script)], cwd=folder, check=True, capture_output=True)
+    source = {"PYTHONPATH": str(Path(__file__).parents[2] / "src")}  # not relative: the working folder is another
+    subprocess.run([sys.executable, str(script)], cwd=folder, env=os.environ | source, check=True, capture_output=True)
     assert sorted(path.name for path in folder.iterdir()) == ["cv2.py", "selectors.py", "struct.py"]
 
 
