@@ -9,39 +9,41 @@ BIN := .venv/bin
 READY := .venv/.ready
 BENCH_READY := .venv/.bench-ready
 
-.PHONY: run test setup lint types paper-report torture bench bench-gpu
-run: setup
+.PHONY: help run test setup lint format types paper-report torture bench bench-gpu
+run: setup  ## train on a game, then report (GAME, AGENT, FRAMES, SEED, OUT)
 	@$(BIN)/comper train $(GAME) --agent $(AGENT) --frames $(FRAMES) --seed $(SEED) --out $(OUT)
 	@$(BIN)/comper report $(OUT) --out report
 
-# The report of the 120 trials in results/paper.
-paper-report: setup
+paper-report: setup  ## the report of the 120 trials in results/paper
 	@mkdir -p build/paper && for archive in results/paper/*.tar.gz; do tar xzf $$archive -C build/paper; done
 	@$(BIN)/comper report build/paper --out report-paper
 
-test: setup lint types
+test: setup lint types  ## lint, types, tests
 	@$(BIN)/pytest
 
 # Every fault a run must survive, at full size (hours); the same at a smaller size is part of `make test`.
-torture: setup
+torture: setup  ## every fault a run must survive, at full size (hours)
 	@OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m tests.faults.torture
 
-lint: setup
+lint: setup  ## check style and format
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
 
-types: setup
+format: setup  ## format code
+	@$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format .
+
+types: setup  ## check types
 	@$(BIN)/mypy
 
 # Every CPU target as a ratio against its peer, in less than 15 minutes; OUT=... names the JSON file.
-bench: $(BENCH_READY)
+bench: $(BENCH_READY)  ## CPU rows against their peers (15 minutes)
 	@$(BIN)/python benchmarks/bench.py --out $(if $(filter command,$(firstword $(origin OUT))),$(OUT),bench.json)
 
 # What learning costs against the number of trials, on a CUDA machine.
-bench-gpu: setup
+bench-gpu: setup  ## cost against the number of trials, on a CUDA machine
 	@$(BIN)/python benchmarks/learner_benchmark.py --device cuda --trials 1 4 16 40 64 --out bench-gpu-learner.json
 	@$(BIN)/python benchmarks/population_benchmark.py --device cuda --trials 1 4 16 40 64 --out bench-gpu-population.json
 
-setup: $(READY)
+setup: $(READY)  ## make .venv
 
 $(BENCH_READY): $(READY)
 	@PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[all,bench]"
@@ -52,3 +54,6 @@ $(READY): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[all,dev]"
 	@touch $@
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'

@@ -191,7 +191,7 @@ def test_train_writes_a_complete_run_folder(agent: str, capsys: pytest.CaptureFi
     manifest = json.loads((folder / "manifest.json").read_text())
     assert manifest["status"] == "finished"
     assert {"agent", "game", "seed", "device", "versions", "commit", "identity", "created", "wall_seconds"} <= set(manifest)
-    assert set(manifest["identity"]) == {"rom_md5"}
+    assert set(manifest["identity"]) == {"rom_md5", "ale_py", "opencv"}
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     expected = {"steps", "total_frames", "episodes", "epsilon", "steps_per_second"}
     if agent.startswith("comper"):

@@ -380,14 +380,14 @@ def test_state_that_does_not_fit_is_refused_in_one_sentence(key: str, value: obj
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"frame_skip": 0}, "frame_skip = 0: must be 1 or more"),
+        ({"frame_skip": 0}, "frame_skip = 0: must be greater than 0"),
         ({"observations_per_step": 0}, "observations_per_step = 0: must be 1 or more"),
-        ({"episode_cap_frames": 0}, "episode_cap_frames = 0: must be 1 or more"),
-        ({"screen_size": -1}, "screen_size = -1: must be 0 or more"),
+        ({"episode_cap_frames": 0}, "episode_cap_frames = 0: must be greater than 0"),
+        ({"screen_size": -1}, "screen_size = -1: must be 8 or more"),
         ({"screen_size": 7}, "screen_size = 7: must be 8 or more"),
-        ({"frame_skip": 10**13}, "frame_skip = 'a huge number': must be at most 1,000,000,000,000"),
+        ({"frame_skip": 10**13}, "frame_skip = 10000000000000: must be at most 1,000,000,000,000"),
         ({"sticky_probability": 1.0}, "sticky_probability = 1.0: must be less than 1"),
-        ({"sticky_probability": -0.1}, "sticky_probability = -0.1: must be 0 or more, and finite"),
+        ({"sticky_probability": -0.1}, "sticky_probability = -0.1: must be 0 or more"),
         ({"pooling": "mean"}, "pooling = 'mean': must be one of average, max, none"),
     ],
 )

@@ -101,6 +101,13 @@ def test_floors_survive_the_file(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["floors.json"]
 
 
+def test_file_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(UsageError, match="folder: cannot be written"):
+        save_floors(Floors({}), tmp_path / "folder")
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]
+
+
 def test_floor_depends_on_the_decision_period() -> None:
     floors = Floors({"freeway": {20: floor_of(4.0), 5: floor_of(3.0)}})
     assert (floors.value("freeway", 5), floors.value("freeway", 20)) == (3.0, 4.0)

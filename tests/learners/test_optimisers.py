@@ -98,7 +98,7 @@ def test_adam_equals_torchs_own(stacked: bool, monkeypatch: pytest.MonkeyPatch) 
             references[trial].grad = gradients[trial]
             torchs[trial].step()
     for trial, reference in enumerate(references):
-        found = population.state_dict(trial)["w"]
+        found = population.weights(trial)["w"]
         torch.testing.assert_close(found, reference.detach(), rtol=1e-5, atol=1e-6)
         assert found.std() > 0
 
@@ -109,12 +109,12 @@ def test_an_inactive_trial_of_a_stacked_group_stays_as_it_is(kind: str) -> None:
     optimiser = Optimiser(RULES[kind], population)
     gradient = {"w": torch.tensor([[1.0], [1.0]])}
     optimiser.step(0, gradient)
-    before, w = optimiser.state_dict(1), population.state_dict(1)["w"].item()
+    before, w = optimiser.state_dict(1), population.weights(1)["w"].item()
     for _ in range(2):
         optimiser.step(0, gradient, active=torch.tensor([1.0, 0.0]))
-    assert population.state_dict(1)["w"].item() == w
+    assert population.weights(1)["w"].item() == w
     assert optimiser.state_dict(1) == before
-    assert population.state_dict(0)["w"].item() < w
+    assert population.weights(0)["w"].item() < w
 
 
 @pytest.mark.parametrize("kind", RULES)
@@ -128,7 +128,7 @@ def test_stacked_trials_move_as_each_moves_alone(kind: str) -> None:
         for trial in range(2):
             separate.step(trial, {"w": gradients[trial]})
     for trial in range(2):
-        torch.testing.assert_close(together.state_dict(trial)["w"], alone.state_dict(trial)["w"], rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(together.weights(trial)["w"], alone.weights(trial)["w"], rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("stacked", [True, False])
@@ -138,13 +138,13 @@ def test_an_optimiser_goes_on_from_its_saved_state(kind: str, stacked: bool) -> 
         population = weights(2, stacked=stacked)
         optimiser = Optimiser(RULES[kind], population)
         if state is not None:
-            population.load_state_dict(1, state["weights"])
+            population.load_weights(1, state["weights"])
             optimiser.load_state_dict(1, state["optimiser"])
         for gradient in gradients:
             optimiser.step(*((0, {"w": torch.full((2, 1), gradient)}) if stacked else (1, {"w": torch.tensor([gradient])})))
         return population, optimiser
 
     halfway, optimiser = run([1.0, -2.0], None)
-    resumed, _ = run([0.5, 3.0], {"weights": halfway.state_dict(1), "optimiser": optimiser.state_dict(1)})
+    resumed, _ = run([0.5, 3.0], {"weights": halfway.weights(1), "optimiser": optimiser.state_dict(1)})
     straight, _ = run([1.0, -2.0, 0.5, 3.0], None)
-    assert resumed.state_dict(1)["w"].item() == straight.state_dict(1)["w"].item()
+    assert resumed.weights(1)["w"].item() == straight.weights(1)["w"].item()

@@ -63,7 +63,7 @@ def test_a_users_network_gives_stacked_what_each_trial_gives_alone(make: Network
     for _ in range(2):  # twice: the buffers of a batch normalisation change with every call
         torch.testing.assert_close(together(FRAMES, trials=[0, 1, 2]), alone(FRAMES, trials=[0, 1, 2]), rtol=1e-4, atol=1e-5)
     for trial in range(3):
-        mine, theirs = together.state_dict(trial), alone.state_dict(trial)
+        mine, theirs = together.weights(trial), alone.weights(trial)
         assert mine.keys() == theirs.keys()
         for name, tensor in mine.items():
             torch.testing.assert_close(tensor, theirs[name], rtol=1e-4, atol=1e-5)
@@ -130,24 +130,24 @@ def test_our_layers_draw_from_the_trials_own_stream_in_their_order() -> None:
 @pytest.mark.parametrize("stacked", [True, False])
 def test_a_copy_has_the_same_weights_and_goes_its_own_way(stacked: bool) -> None:
     population = Population(UsersNetwork, rngs(2), CPU, stacked=stacked)
-    before = population.state_dict(1)
+    before = population.weights(1)
     target = population.copy()
     with torch.no_grad():
         population.groups[0]["head.weight"].add_(1.0)
     population(FRAMES[:2], trials=[0, 1])  # moves the buffers
-    assert all(torch.equal(tensor, before[name]) for name, tensor in target.state_dict(1).items())
+    assert all(torch.equal(tensor, before[name]) for name, tensor in target.weights(1).items())
     target.copy_from(population)
     for trial in (0, 1):
-        assert all(torch.equal(x, population.state_dict(trial)[name]) for name, x in target.state_dict(trial).items())
+        assert all(torch.equal(x, population.weights(trial)[name]) for name, x in target.weights(trial).items())
 
 
 def test_a_trials_weights_are_read_back_by_themselves() -> None:
     together, alone = both(UsersNetwork)
     other = Population(UsersNetwork, [np.random.default_rng(seed) for seed in (7, 8, 9)], CPU, stacked=True)
-    untouched = other.state_dict(0)
-    other.load_state_dict(1, together.state_dict(1))
-    assert all(torch.equal(tensor, alone.state_dict(1)[name]) for name, tensor in other.state_dict(1).items())
-    assert all(torch.equal(tensor, untouched[name]) for name, tensor in other.state_dict(0).items())
+    untouched = other.weights(0)
+    other.load_weights(1, together.weights(1))
+    assert all(torch.equal(tensor, alone.weights(1)[name]) for name, tensor in other.weights(1).items())
+    assert all(torch.equal(tensor, untouched[name]) for name, tensor in other.weights(0).items())
 
 
 def test_layers_of_any_module_are_listed_with_their_number_of_parameters() -> None:

@@ -1,7 +1,7 @@
 """Floors: what scores without learning. A random policy and every constant action, measured and kept as data.
 
-`floors.json`, written by `save_floors` and read by `load_floors`; the numbers are frames per decision, because an action
-that is held longer scores differently:
+`floors.json`, written by `save_floors` and read by `load_floors`; the numbers are frames per decision, because a random policy
+scores differently when it holds each action longer (a constant action does not):
 
     {"format": 2, "about": "how it was measured",
      "environments": {"freeway": {"5": {
@@ -15,11 +15,11 @@ that the floor is not the luckiest of eighteen short tries.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
 import sys
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -153,14 +153,16 @@ def save_floors(floors: Floors, path: Path) -> None:
         for name, by_period in floors.environments.items()
     }
     document = {"format": FORMAT, "about": floors.about, "environments": environments}
-    descriptor, temporary = tempfile.mkstemp(prefix=".floors-", dir=path.absolute().parent)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        with open(temporary, "x", encoding="utf-8") as file:
             file.write(json.dumps(document, indent=1) + "\n")
         os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written ({error.strerror}).") from error
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
 
 
 def floors_from_json(document: Any) -> Floors:

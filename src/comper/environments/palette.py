@@ -1,5 +1,7 @@
 """The emulator's colours: what ALE shows for a palette index, and how its colour averaging mixes two of them.
 
+A21: the luminance is ALE's own, from red, green and blue; nothing is reduced to the paper's "8 different colours".
+
 Everything here was measured on ale-py 0.12.1 from outside, by comparing `getScreen` (indices) with `getScreenRGB` and
 `getScreenGrayscale` on all 104 supported ROMs, with random play and random RAM writes until every colour had been seen:
 

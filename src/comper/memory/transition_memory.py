@@ -273,7 +273,7 @@ class ReducedTransitionMemory:
         tm.on_forget(self.discard)
 
     def absorb(self, set_ids: NDArray[np.int64]) -> None:
-        """Add the sets that are not in RTM yet. QLSTM.ProduceRTM, Algorithm 2, l. 14."""
+        """Add the sets that are not in RTM yet; those in it stay (A19). QLSTM.ProduceRTM, Algorithm 2, l. 14."""
         for set_id in set_ids.tolist():
             row = set_id % self._capacity
             if self._place[row] == ABSENT:
@@ -282,7 +282,7 @@ class ReducedTransitionMemory:
                 self._size += 1
 
     def sample(self, batch_size: int, rng: np.random.Generator) -> NDArray[np.int64]:
-        """Draw sets uniformly, with replacement: τ' ~ U(RTM), Algorithm 2, l. 17."""
+        """Draw sets uniformly, with replacement (A20): τ' ~ U(RTM), Algorithm 2, l. 17."""
         if not self._size:
             raise ValueError("RTM is empty: there is nothing to sample.")
         return self._members[rng.integers(self._size, size=batch_size)]

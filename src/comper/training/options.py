@@ -100,10 +100,15 @@ class RunSettings:
         return Task(info.observation_shape, info.observation_dtype, info.observation_kind, info.action_names, self.network)
 
     @property
+    def own_network(self) -> str | None:
+        """The name of the user's own network, if there is one."""
+        name: str = getattr(self.config, "network", AUTO)
+        return None if name == AUTO else name
+
+    @property
     def outside_code(self) -> list[str]:
         """Names of code from outside comper that the agent needs."""
-        names = [self.agent_name, getattr(self.config, "network", "auto")]
-        return [name for name in names if is_outside_name(name)]
+        return [name for name in (self.agent_name, self.own_network) if name is not None and is_outside_name(name)]
 
 
 def resolve_settings(

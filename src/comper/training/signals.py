@@ -22,7 +22,7 @@ class StopRequest:
         self.name: str | None = None
 
     def note(self, number: int, _: FrameType | None = None) -> None:
-        """The first signal is noted; a second Ctrl-C ends the process at once, which no file minds."""
+        """The first signal is noted; a second Ctrl-C ends the process at once; the last checkpoint stays as it is."""
         name = signal.Signals(number).name
         if self.name is not None and name == "SIGINT":
             os.write(2, b"\ncomper: left at once; the last checkpoint is whole.\n")

@@ -92,9 +92,8 @@ def train_population(
 ) -> list[Path]:
     """Train one agent on environments x seeds."""
     if not 1 <= trials <= MAX_TRIALS or not 0 <= seed < 2**63:
-        raise UsageError(
-            f"trials = {trials}, seed = {seed}: there must be at least 1 trial (at most {MAX_TRIALS:,}), and a seed is 0 or more."
-        )
+        rule = f"there must be at least 1 trial (at most {MAX_TRIALS:,}), and a seed is 0 or more"
+        raise UsageError(f"trials = {trials}, seed = {seed}: {rule}.")
     pairs = [(environment, s) for environment in environments for s in range(seed, seed + trials)]
     return start_runs(pairs, settings, out=out, options=options)
 
@@ -127,6 +126,7 @@ def start_runs(
                 seed=s,
                 population=population,
                 changed=settings.changed(),
+                network=settings.own_network,
                 trusted_code=settings.outside_code,
                 started_from=point.about if point else None,
                 **conditions(environments.infos[number], device),
