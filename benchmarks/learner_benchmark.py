@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from comper.agents.agent import Task, TrialSetup
 from comper.agents.comper import ComperAgent
-from comper.agents.interface import Task, TrialSetup
 from comper.agents.registry import find_agent
 from comper.memory.frames import FrameStore
 from comper.memory.transitions import Transition

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from comper.environments.registry import find_environment
+from comper.environments.families import find_environment
 from comper.protocol import PAPER_GAMES
 from comper.runs.files import read_json_lines
 from comper.runs.folder import METRICS_FILE

@@ -176,8 +176,8 @@ class Run:
     def __init__(self, game: str, agent: str, **settings: Any) -> None:
         import torch
 
-        from comper.agents.interface import TrialSetup
-        from comper.environments.registry import find_environment
+        from comper.agents.agent import TrialSetup
+        from comper.environments.families import find_environment
         from comper.memory.compressed import make_frame_store
         from comper.memory.frames import ObservationHistory
         from comper.training.loop import Loop, Trial

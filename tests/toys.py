@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from comper.agents.interface import Agent, Task, TrialSetup
-from comper.environments.interface import Step
+from comper.agents.agent import Agent, Task, TrialSetup
+from comper.environments.environment import Step
 from comper.memory.frames import FrameStore, ObservationHistory
 from comper.protocol import AgentConfig
 from comper.runs.folder import EpisodeRecord

@@ -10,10 +10,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from comper.agents.interface import Agent as Agent
-    from comper.agents.interface import AgentSpec as AgentSpec
-    from comper.agents.interface import Task as Task
-    from comper.agents.interface import TrialSetup as TrialSetup
+    from comper.agents.agent import Agent as Agent
+    from comper.agents.agent import AgentSpec as AgentSpec
+    from comper.agents.agent import Task as Task
+    from comper.agents.agent import TrialSetup as TrialSetup
     from comper.memory.compact import CompactMemory as CompactMemory
     from comper.protocol import AgentConfig as AgentConfig
     from comper.protocol import LearnerConfig as LearnerConfig
@@ -35,12 +35,12 @@ _HOMES = {
     "Evaluation": "comper.training.evaluation",
     "Policy": "comper.training.evaluation",
     "CompactMemory": "comper.memory.compact",
-    "Agent": "comper.agents.interface",
-    "AgentSpec": "comper.agents.interface",
+    "Agent": "comper.agents.agent",
+    "AgentSpec": "comper.agents.agent",
     "AgentConfig": "comper.protocol",
     "LearnerConfig": "comper.protocol",
-    "Task": "comper.agents.interface",
-    "TrialSetup": "comper.agents.interface",
+    "Task": "comper.agents.agent",
+    "TrialSetup": "comper.agents.agent",
     "setting": "comper.settings",
 }
 __all__ = [

@@ -129,7 +129,7 @@ def _example(parser: argparse.ArgumentParser, *lines: str) -> None:
 
 
 def _add_train(parser: argparse.ArgumentParser, argv: list[str]) -> None:
-    from comper.environments.registry import family_settings
+    from comper.environments.families import family_settings
     from comper.settings import add_flags
 
     _example(

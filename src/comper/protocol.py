@@ -92,10 +92,3 @@ class LearnerConfig(AgentConfig):
     gradient_momentum: float = setting(0.95, "Table 5, A13", "decay of the CNN's mean gradient", most=1)
     squared_gradient_momentum: float = setting(0.95, "Table 5", "decay of the CNN's mean squared gradient", most=1)
     min_squared_gradient: float = setting(0.01, "Table 5", "constant added under the root of the CNN's RMSProp")
-
-    def epsilon(self, *, frames: int, steps: int) -> float:
-        """ε after so many frames: 1 while the memory is first filled, then linear. Table 4, A12."""
-        if steps < self.replay_start_steps:
-            return 1.0
-        progress = min(1.0, frames / self.epsilon_decay_frames)
-        return self.epsilon_start + progress * (self.epsilon_end - self.epsilon_start)

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
+from comper.agents.agent import Agent
 from comper.agents.comper import ComperAgent, ComperConfig
 from comper.agents.ddqn import DDQNAgent, DDQNConfig
 from comper.agents.dqn import DQNAgent, DQNConfig
-from comper.agents.interface import Agent
 from comper.memory.transitions import Transition
 from comper.protocol import AgentConfig
 from tests.toys import Corridor, Tape, agent_of, loop_of, setups

@@ -17,6 +17,8 @@ import numpy as np
 import pytest
 
 from comper.environments import floors as module
+from comper.environments.environment import EnvironmentInfo, Step
+from comper.environments.families import find_environment
 from comper.environments.floors import (
     FLOORS_FILE,
     RANDOM,
@@ -24,15 +26,13 @@ from comper.environments.floors import (
     Floor,
     Floors,
     RandomFloor,
-    Task,
+    Series,
     _play_all,
     known_floor,
     load_floors,
     measure_floor,
     save_floors,
 )
-from comper.environments.interface import EnvironmentInfo, Step
-from comper.environments.registry import find_environment
 from comper.errors import ComperError, DamagedFileError, UsageError
 from comper.protocol import PAPER_GAMES
 
@@ -166,14 +166,14 @@ def test_frames_per_decision_count_the_held_action() -> None:
     assert measure_floor(find_environment(Bandit), observations_per_step=2)[0] == 2
 
 
-def scores(name: str, tasks: Sequence[Task], *, observations_per_step: int = 1) -> dict[str, list[float]]:
+def scores(name: str, tasks: Sequence[Series], *, observations_per_step: int = 1) -> dict[str, list[float]]:
     spec = find_environment(name)
     return _play_all(spec, tasks, observations_per_step=observations_per_step, workers=0, say=lambda line: None)
 
 
 def test_recorded_scores_come_out_again() -> None:
     recorded = load_floors().environments["asterix"][5].random.scores
-    assert tuple(scores("asterix", [Task(RANDOM, 2, seed=1)])[RANDOM]) == recorded[:2]
+    assert tuple(scores("asterix", [Series(RANDOM, 2, seed=1)])[RANDOM]) == recorded[:2]
 
 
 def test_episode_that_never_ends_has_no_score(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,7 +185,7 @@ def test_episode_that_never_ends_has_no_score(monkeypatch: pytest.MonkeyPatch) -
 PARENT = """
 import os
 from comper.environments.floors import measure_floor
-from comper.environments.registry import find_environment
+from comper.environments.families import find_environment
 
 if __name__ == "__main__":
     measure_floor(find_environment("freeway"), workers=2)

@@ -9,9 +9,9 @@ import gymnasium
 import numpy as np
 import pytest
 
+from comper.environments.environment import Environment
+from comper.environments.families import find_environment
 from comper.environments.gym import GymnasiumGame, GymnasiumSettings
-from comper.environments.interface import Environment
-from comper.environments.registry import find_environment
 from comper.environments.seeded import SeededEnvironment
 from comper.errors import UsageError
 

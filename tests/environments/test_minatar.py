@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from comper.environments.families import find_environment
 from comper.environments.minatar import GAMES, MinAtarGame, MinAtarSettings
-from comper.environments.registry import find_environment
 
 minatar = pytest.importorskip("minatar")
 

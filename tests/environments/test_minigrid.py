@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from comper.environments.families import find_environment
 from comper.environments.minigrid import CHANNELS, MiniGridSettings, make_game
-from comper.environments.registry import find_environment
 
 minigrid = pytest.importorskip("minigrid")
 

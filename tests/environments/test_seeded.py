@@ -9,8 +9,8 @@ import gymnasium
 import numpy as np
 import pytest
 
-from comper.environments.interface import Environment
-from comper.environments.registry import find_environment
+from comper.environments.environment import Environment
+from comper.environments.families import find_environment
 from comper.environments.stepper import ProcessStepper, SerialStepper
 from comper.errors import DamagedFileError, UsageError
 from comper.runs.states import pack, unpack

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from comper.environments import atari
 from comper.environments.atari import AtariSettings
-from comper.environments.interface import EnvironmentFactory, EnvironmentInfo, Step
+from comper.environments.environment import EnvironmentFactory, EnvironmentInfo, Step
 from comper.environments.stepper import ProcessStepper, SerialStepper, Stepper
 from comper.errors import ComperError, UsageError
 

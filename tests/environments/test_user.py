@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from comper.environments.interface import EnvironmentInfo, Step
-from comper.environments.registry import find_environment
+from comper.environments.environment import EnvironmentInfo, Step
+from comper.environments.families import find_environment
 from comper.environments.stepper import ProcessStepper
 from comper.errors import UsageError
 

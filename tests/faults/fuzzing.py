@@ -16,7 +16,7 @@ import numpy as np
 import safetensors.numpy
 
 from comper.agents.registry import AGENTS, find_agent
-from comper.environments.registry import find_environment
+from comper.environments.families import find_environment
 from comper.errors import ComperError
 from comper.runs import checkpoints
 from comper.runs.files import digest, read_json_lines, sealed

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -26,6 +25,7 @@ from comper.learners.learner import (
 )
 from comper.learners.optimisers import Adam, RMSProp, Rule
 from comper.memory.frames import FrameStore
+from comper.memory.transitions import Batch, TransitionBatch
 from comper.networks import graphs, stacking
 from comper.networks.cnn import ObservationSpec, make_q_network
 from comper.networks.qlstm import QLSTM
@@ -40,39 +40,32 @@ SIZE = 4
 """Numbers in a frame."""
 
 
-@dataclass(frozen=True)
-class ToyBatch:
+def of_row(many: Batch, row: int) -> Batch:
+    """One trial's transitions, as of a population of one."""
+    one = slice(row, row + 1)
+    columns = (many.set_ids, many.s, many.a, many.r, many.s_next, many.discount, many.q_history)
+    return Batch((0,), *(column[one] for column in columns))
+
+
+def batch(trials: tuple[int, ...], size: int, *, length: int = 1, seed: int = 0) -> Batch:
     """Transitions of random frames, actions and rewards."""
-
-    trials: tuple[int, ...]
-    s: NDArray[np.int64]
-    a: NDArray[np.int64]
-    r: NDArray[np.float32]
-    s_next: NDArray[np.int64]
-    q_history: NDArray[np.float32] = field(default_factory=lambda: np.zeros((0, 0, 0), np.float32))
-
-    def of_row(self, row: int) -> ToyBatch:
-        """One trial's transitions, as of a population of one."""
-        one = slice(row, row + 1)
-        return ToyBatch((0,), self.s[one], self.a[one], self.r[one], self.s_next[one])
-
-
-def batch(trials: tuple[int, ...], size: int, *, length: int = 1, seed: int = 0) -> ToyBatch:
     rng = np.random.default_rng(seed)
     shape = (len(trials), size)
-    return ToyBatch(
+    return Batch(
         trials,
-        rng.integers(NUM_FRAMES, size=(*shape, 1)),
-        rng.integers(NUM_ACTIONS, size=shape),
-        rng.normal(size=shape).astype(np.float32),
-        rng.integers(NUM_FRAMES, size=(*shape, 1)),
-        rng.normal(size=(*shape, length)).astype(np.float32),
+        set_ids=np.zeros(shape, np.int64),
+        s=rng.integers(NUM_FRAMES, size=(*shape, 1)),
+        a=rng.integers(NUM_ACTIONS, size=shape),
+        r=rng.normal(size=shape).astype(np.float32),
+        s_next=rng.integers(NUM_FRAMES, size=(*shape, 1)),
+        discount=np.ones(shape, np.float32),
+        q_history=rng.normal(size=(*shape, length)).astype(np.float32),
     )
 
 
 def training_set(size: int, *, length: int = 1, seed: int = 0) -> TrainingSet:
     b = batch((0,), size, length=length, seed=seed)
-    rows = ToyBatch((), b.s[0], b.a[0], b.r[0], b.s_next[0])
+    rows = TransitionBatch(b.s[0], b.a[0], b.r[0], b.s_next[0], np.ones(size, np.float32))
     return TrainingSet(rows, b.q_history[0], np.random.default_rng(seed).normal(size=size).astype(np.float32))
 
 
@@ -218,7 +211,7 @@ def test_stacked_trials_learn_what_they_learn_alone(network: NetworkFactory | No
         target = torch.from_numpy(b.r)
         q = together.fit(b, target)
         for row, trial in enumerate(trials):
-            expected = alone[trial].fit(b.of_row(row), target[row : row + 1])
+            expected = alone[trial].fit(of_row(b, row), target[row : row + 1])
             torch.testing.assert_close(q[row : row + 1], expected, rtol=1e-4, atol=1e-5)
     for trial in range(3):
         assert_close(together.weights(trial), alone[trial].weights(0))
@@ -230,7 +223,7 @@ def test_a_trial_beside_others_on_a_cpu_is_the_same_in_every_bit() -> None:
     for step in range(3):
         b = batch((0, 1), 6, seed=step)
         together.fit(b, torch.from_numpy(b.r))
-        alone.fit(b.of_row(1), torch.from_numpy(b.r[1:]))
+        alone.fit(of_row(b, 1), torch.from_numpy(b.r[1:]))
     assert_equal(together.state_dict(1), alone.state_dict(0))
 
 
@@ -315,7 +308,7 @@ def test_training_and_prediction_equal_torchs_lstm(length: int) -> None:
                 w.sub_(0.01 * g / torch.sqrt(0.1 * g * g + 0.01))
     assert_close(learner.weights(0), {name: w.detach() for name, w in parameters.items()})
     b = batch((0,), 8, length=length, seed=2)
-    own = ToyBatch((), b.s[0], b.a[0], b.r[0], b.s_next[0])
+    own = Batch((), b.s[0], b.a[0], b.r[0], b.s_next[0])
     expected = torch_prediction(reference, sequences(own, b.q_history[0], length))
     assert expected.std() > 0
     torch.testing.assert_close(learner.predict(b)[0].double(), expected.detach(), rtol=1e-3, atol=1e-5)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from comper.environments.registry import find_environment
+from comper.environments.families import find_environment
 from comper.errors import DamagedFileError
 from comper.runs import checkpoints
 from comper.runs.manifest import Manifest

@@ -12,7 +12,7 @@ import torch
 from comper.agents.comper import ComperAgent, ComperConfig
 from comper.agents.constant_policy import ConstantConfig, ConstantPolicy
 from comper.agents.random_policy import RandomPolicy
-from comper.environments.interface import Step
+from comper.environments.environment import Step
 from comper.errors import DivergedError
 from comper.protocol import AgentConfig
 from comper.runs.folder import EpisodeRecord

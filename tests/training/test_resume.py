@@ -20,7 +20,7 @@ import torch
 from comper.agents.random_policy import RandomPolicy
 from comper.agents.registry import AGENTS
 from comper.cli import main
-from comper.environments.registry import find_environment
+from comper.environments.families import find_environment
 from comper.errors import DivergedError, ResourceError, StoppedError
 from comper.protocol import AgentConfig
 from comper.runs import checkpoints

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from comper.agents.interface import Agent, AgentSpec, MemoryEstimate, NetworkFactory, Task, TrialSetup
+from comper.agents.agent import Agent, AgentSpec, MemoryEstimate, NetworkFactory, Task, TrialSetup
 from comper.memory.indexes import make_index
 from comper.memory.transition_memory import ReducedTransitionMemories, TransitionMemories, TransitionMemory
 from comper.memory.transitions import Transition
@@ -154,8 +154,11 @@ class ComperAgent(Agent):
         return TrainingSet(transitions.rows(useful), q_history[useful], following_q[useful])
 
     def epsilon(self, *, frames: int, steps: int) -> float:
-        """The exploration rate: Table 4."""
-        return self.config.epsilon(frames=frames, steps=steps)
+        """ε: 1 while the memory is first filled, then linear. Table 4, A12."""
+        c = self.config
+        if steps < c.replay_start_steps:
+            return 1.0
+        return c.epsilon_start + min(1.0, frames / c.epsilon_decay_frames) * (c.epsilon_end - c.epsilon_start)
 
     def is_finite(self) -> bool:
         """Whether every loss so far was a finite number."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from comper.agents.interface import Agent, AgentSpec, Task, TrialSetup
+from comper.agents.agent import Agent, AgentSpec, Task, TrialSetup
 from comper.errors import UsageError
 from comper.protocol import AgentConfig
 from comper.settings import setting
@@ -27,6 +27,8 @@ class ConstantConfig(AgentConfig):
 
 class ConstantPolicy(Agent):
     """One action for the whole trial."""
+
+    learns = False
 
     def __init__(self, config: ConstantConfig, task: Task, trials: Sequence[TrialSetup], *, device: torch.device):
         self._action = action_number(config.action, task.action_names)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from comper.agents.interface import Agent, AgentSpec, MemoryEstimate, NetworkFactory, Task, TrialSetup
+from comper.agents.agent import Agent, AgentSpec, MemoryEstimate, NetworkFactory, Task, TrialSetup
 from comper.memory.transitions import ReplayMemories, Transition
 from comper.protocol import AgentConfig
 from comper.settings import setting

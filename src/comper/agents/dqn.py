@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from comper.agents.interface import Agent, AgentSpec, MemoryEstimate, NetworkFactory, Task, TrialSetup
+from comper.agents.agent import Agent, AgentSpec, MemoryEstimate, NetworkFactory, Task, TrialSetup
 from comper.memory.transitions import ReplayMemories, Transition
 from comper.protocol import LearnerConfig
 from comper.settings import setting
@@ -85,8 +85,11 @@ class DQNAgent(Agent):
             self.target.copy_from(self.q_network.population)
 
     def epsilon(self, *, frames: int, steps: int) -> float:
-        """The exploration rate: Table 4."""
-        return self.config.epsilon(frames=frames, steps=steps)
+        """ε: 1 while the memory is first filled, then linear. Table 4, A12."""
+        c = self.config
+        if steps < c.replay_start_steps:
+            return 1.0
+        return c.epsilon_start + min(1.0, frames / c.epsilon_decay_frames) * (c.epsilon_end - c.epsilon_start)
 
     def is_finite(self) -> bool:
         """Whether every loss so far was a finite number."""

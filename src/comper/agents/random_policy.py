@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from comper.agents.interface import Agent, AgentSpec, Task, TrialSetup
+from comper.agents.agent import Agent, AgentSpec, Task, TrialSetup
 from comper.protocol import AgentConfig
 
 if TYPE_CHECKING:
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 class RandomPolicy(Agent):
     """Any action, from the trial's own random stream."""
+
+    learns = False
 
     def __init__(self, config: AgentConfig, task: Task, trials: Sequence[TrialSetup], *, device: torch.device):
         self._streams = [trial.exploration for trial in trials]

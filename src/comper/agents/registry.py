@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from importlib import import_module
 
-from comper.agents.interface import AgentSpec
+from comper.agents.agent import AgentSpec
 from comper.errors import UsageError
 from comper.importing import is_outside_name, load_object
 

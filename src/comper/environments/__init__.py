@@ -4,9 +4,9 @@ Importing this package imports neither an emulator nor Gymnasium; finding or mak
 """
 
 from comper.environments.atari import AtariEnvironment, AtariSettings
+from comper.environments.environment import Environment, EnvironmentFactory, EnvironmentInfo, EnvironmentSpec, Step
+from comper.environments.families import FAMILIES, find_environment, folder_name
 from comper.environments.games import available_games, resolve_game
-from comper.environments.interface import Environment, EnvironmentFactory, EnvironmentInfo, EnvironmentSpec, Step
-from comper.environments.registry import FAMILIES, find_environment, folder_name
 from comper.environments.stepper import ProcessStepper, SerialStepper, Stepper
 
 __all__ = [

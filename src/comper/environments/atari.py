@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from comper.environments.environment import EnvironmentInfo, EnvironmentSettings, Family, Step, require, setting
 from comper.environments.floors import known_floor
 from comper.environments.games import (
     INSTALL_COMMAND,
@@ -23,7 +24,6 @@ from comper.environments.games import (
     rom_checksum,
     rom_path,
 )
-from comper.environments.interface import EnvironmentInfo, EnvironmentSettings, Family, Step, require, setting
 from comper.environments.palette import palette, pooling_table
 from comper.errors import DamagedFileError, UsageError
 from comper.protocol import ACTION_NAMES, FRAME_SKIP, NUM_ACTIONS, num_scored_episodes

@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from comper.environments.interface import EnvironmentInfo, EnvironmentSpec
+from comper.environments.environment import EnvironmentInfo, EnvironmentSpec
 from comper.environments.stepper import ProcessStepper, SerialStepper, Stepper
 from comper.errors import DamagedFileError, UsageError
 
@@ -203,7 +203,7 @@ def _number(value: Any) -> float:
 
 
 @dataclass(frozen=True)
-class Task:
+class Series:
     """Some episodes of one policy: random, or the name of the action to take at every step."""
 
     policy: str
@@ -224,19 +224,19 @@ def measure_floor(
     One worker process per core by default; 0 measures in this process, with the same result.
     """
 
-    def play(tasks: Sequence[Task]) -> dict[str, list[float]]:
+    def play(tasks: Sequence[Series]) -> dict[str, list[float]]:
         return _play_all(spec, tasks, observations_per_step=observations_per_step, workers=workers, say=say)
 
     info = spec.factory(seed=np.random.SeedSequence(seed))().info
-    screened = play([Task(action, SCREENING_EPISODES, seed) for action in info.action_names])
+    screened = play([Series(action, SCREENING_EPISODES, seed) for action in info.action_names])
     finals = play(_finals(info.action_names, screened, seed))
     return spec.settings.frames_per_observation * observations_per_step, _floor(info, screened, finals)
 
 
-def _finals(action_names: Sequence[str], screened: Mapping[str, list[float]], seed: int) -> list[Task]:
+def _finals(action_names: Sequence[str], screened: Mapping[str, list[float]], seed: int) -> list[Series]:
     ranked = sorted(action_names, key=lambda action: -float(np.mean(screened[action])))
     return [
-        Task(policy, NUM_EPISODES // NUM_PARTS, seed=seed + 1 + part)
+        Series(policy, NUM_EPISODES // NUM_PARTS, seed=seed + 1 + part)
         for policy in (RANDOM, *ranked[:NUM_FINALISTS])
         for part in range(NUM_PARTS)
     ]
@@ -261,7 +261,7 @@ def _floor(info: EnvironmentInfo, screened: Mapping[str, list[float]], final: Ma
 
 def _play_all(
     spec: EnvironmentSpec,
-    tasks: Sequence[Task],
+    tasks: Sequence[Series],
     *,
     observations_per_step: int,
     workers: int | None,
@@ -295,7 +295,7 @@ def _policy(policy: str, action_names: Sequence[str], seed: np.random.SeedSequen
 
 
 def _play(
-    stepper: Stepper, tasks: Sequence[Task], policies: Sequence[Callable[[], int]], *, say: Callable[[str], None]
+    stepper: Stepper, tasks: Sequence[Series], policies: Sequence[Callable[[], int]], *, say: Callable[[str], None]
 ) -> list[list[float]]:
     """Play the tasks side by side, each as a trial of its own, and return their scores."""
     scores: list[list[float]] = [[] for _ in tasks]

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from comper.environments.interface import Environment, EnvironmentSettings, Family, setting
+from comper.environments.environment import Environment, EnvironmentSettings, Family, setting
 from comper.environments.seeded import Outcome, make_seeded
 from comper.errors import UsageError
 

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from comper.environments.environment import Environment, EnvironmentSettings, Family, setting
 from comper.environments.gym import GymnasiumGame, import_gymnasium, make_gymnasium
-from comper.environments.interface import Environment, EnvironmentSettings, Family, setting
 from comper.environments.seeded import make_seeded
 from comper.errors import UsageError
 

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from comper.environments.environment import Environment, EnvironmentInfo, Step, observation_kind
 from comper.environments.floors import known_floor
-from comper.environments.interface import Environment, EnvironmentInfo, Step, observation_kind
 from comper.errors import DamagedFileError, UsageError
 
 NUM_SEEDS = 2**31

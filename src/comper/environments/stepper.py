@@ -22,7 +22,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from comper.environments.interface import Environment, EnvironmentFactory, EnvironmentInfo, Step
+from comper.environments.environment import Environment, EnvironmentFactory, EnvironmentInfo, Step
 from comper.errors import ComperError, UsageError
 
 Answer = tuple[ComperError | None, Any]

@@ -1,7 +1,7 @@
 """Environments from outside comper: `my_module:make_env`, and Python callables.
 
 The callable takes no arguments, or a `seed`, and returns a new Gymnasium environment or an object with the interface of
-`comper.environments.interface.Environment`.
+`comper.environments.environment.Environment`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from comper.environments.environment import Environment, EnvironmentInfo, EnvironmentSpec
 from comper.environments.gym import GymnasiumGame, GymnasiumSettings
-from comper.environments.interface import Environment, EnvironmentInfo, EnvironmentSpec
 from comper.environments.seeded import HeldActions, make_seeded
 from comper.errors import UsageError
 from comper.importing import load_object

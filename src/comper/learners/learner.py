@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from torch import Tensor
 
 from comper.learners.frame_bank import FrameBank
 from comper.learners.optimisers import Optimiser, Rule
+from comper.memory.transitions import Batch, TransitionBatch
 from comper.networks.graphs import GraphedFunction
 from comper.networks.stacking import NetworkFactory, Parameters, Population
 
@@ -26,28 +27,6 @@ MAX_STATES = 256
 Network = Callable[..., Tensor]
 LossFunction = Callable[..., tuple[Tensor, Tensor]]
 """(network, *tensors) -> (loss of each trial, the network's answer), for one trial or with the trial axis first."""
-
-
-class Transitions(Protocol):
-    """Transitions column by column: states as frame ids (..., B, history), actions, rewards."""
-
-    @property
-    def s(self) -> NDArray[np.int64]: ...
-    @property
-    def a(self) -> NDArray[np.int64]: ...
-    @property
-    def r(self) -> NDArray[np.float32]: ...
-    @property
-    def s_next(self) -> NDArray[np.int64]: ...
-
-
-class Batch(Transitions, Protocol):
-    """Transitions of n trials, (n, B), as the memories sample them."""
-
-    @property
-    def trials(self) -> Sequence[int]: ...
-    @property
-    def q_history(self) -> NDArray[np.float32]: ...
 
 
 class Learner:
@@ -206,7 +185,7 @@ TD_LOSSES: dict[str, LossFunction] = {"squared": squared_td_loss, "huber": huber
 class TrainingSet(NamedTuple):
     """QLSTM-TrainSet of one trial, Equation 5: transitions, their sets' Q-values so far, the Q-value aligned with each."""
 
-    transitions: Transitions
+    transitions: TransitionBatch
     q_history: NDArray[np.float32]
     following_q: NDArray[np.float32]
 

@@ -29,7 +29,7 @@ UNFINISHED = ".unfinished-"
 _ARRAY_FILE = re.compile(r"[a-z_]+-[0-9a-f]{64}\.npy")
 
 
-class Column(NamedTuple):
+class StoredArray(NamedTuple):
     """An array to save, in parts, so that a large one need not be in memory at once."""
 
     dtype: np.dtype[Any]
@@ -37,7 +37,7 @@ class Column(NamedTuple):
     parts: Iterable[NDArray[Any]]
 
 
-def write(folder: Path, about: Mapping[str, Any], columns: Mapping[str, Column]) -> None:
+def write(folder: Path, about: Mapping[str, Any], columns: Mapping[str, StoredArray]) -> None:
     """Save the columns and a description (of JSON values), in place of what was saved there before."""
     folder.mkdir(parents=True, exist_ok=True)
     foreign = [entry.name for entry in folder.iterdir() if not _is_ours(entry.name)]
@@ -78,7 +78,7 @@ def _seal(manifest: Mapping[str, Any]) -> str:
 # Writing.
 
 
-def _write_array(folder: Path, name: str, column: Column) -> dict[str, Any]:
+def _write_array(folder: Path, name: str, column: StoredArray) -> dict[str, Any]:
     temporary = folder / f"{UNFINISHED}{name}"
     with open(temporary, "wb") as file:
         header = {"descr": npy.dtype_to_descr(column.dtype), "fortran_order": False, "shape": column.shape}

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from comper.errors import DamagedFileError
 from comper.memory import array_folder
-from comper.memory.array_folder import Column
+from comper.memory.array_folder import StoredArray
 from comper.memory.compressed import make_frame_store
 from comper.memory.indexes import NO_MATCH, TransitionKey, make_index
 from comper.memory.transitions import Transition, TransitionTable
@@ -229,7 +229,7 @@ class CompactMemory:
         }
         array_folder.write(Path(folder), about, self._columns())
 
-    def _columns(self) -> dict[str, Column]:
+    def _columns(self) -> dict[str, StoredArray]:
         """Everything in the order of the sets' ids. States are given as positions in `frames`."""
         transitions = self._table.gather(self.set_ids % self.capacity)
         ids, _ = self._store.held()
@@ -241,8 +241,8 @@ class CompactMemory:
             "terminated": transitions.continues == 0,
             "set_sizes": self.set_sizes,
         }
-        frames = Column(self.dtype, (len(ids), *self._store.shape), self._frames_in_parts(ids))
-        return {"frames": frames} | {name: Column(a.dtype, a.shape, [a]) for name, a in arrays.items()}
+        frames = StoredArray(self.dtype, (len(ids), *self._store.shape), self._frames_in_parts(ids))
+        return {"frames": frames} | {name: StoredArray(a.dtype, a.shape, [a]) for name, a in arrays.items()}
 
     def _frames_in_parts(self, ids: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[Any]]:
         for start in range(0, len(ids), FRAMES_AT_ONCE):

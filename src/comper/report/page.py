@@ -70,7 +70,7 @@ class Fact:
 
 
 @dataclass(frozen=True)
-class Step:
+class NextStep:
     """Something to do next, with the command that does it."""
 
     text: str
@@ -161,16 +161,16 @@ def _count(number: int, noun: str, kind: str = "") -> Fact:
     return Fact(f"{number:,}", noun if number == 1 else f"{noun}s", kind)
 
 
-def _next_steps(summary: Summary) -> list[Step]:
+def _next_steps(summary: Summary) -> list[NextStep]:
     """What a person with one run does next."""
     (trial,) = summary.runs.trials
     again = _train_command(trial)
     steps = [
-        Step(f"Run {TRIALS - 1} more seeds, so that there is an interval around the score.", again),
-        Step("Train another agent on the same game (`comper agents` lists them), and report all runs together."),
+        NextStep(f"Run {TRIALS - 1} more seeds, so that there is an interval around the score.", again),
+        NextStep("Train another agent on the same game (`comper agents` lists them), and report all runs together."),
     ]
     if math.isnan(summary.floor(trial.agent, trial.game)):
-        steps.append(Step("Measure what scores without learning.", f"comper floors {shlex.quote(trial.game)}"))
+        steps.append(NextStep("Measure what scores without learning.", f"comper floors {shlex.quote(trial.game)}"))
     return steps
 
 

@@ -46,6 +46,10 @@ class Manifest:
     """The instruction set of the processor that torch used."""
     identity: dict[str, str] = field(default_factory=dict)
     """What else the environment depends on: the ROM's checksum, versions of its packages."""
+    learns: bool | None = None
+    """Whether the agent learns; a random or constant policy does not."""
+    num_scored_episodes: int | None = None
+    """A trial's score is the mean of so many of its last episodes."""
     network: str | None = None
     """The user's own network, "my_module:make_network"; None for the agent's."""
     trusted_code: list[str] = field(default_factory=list)
@@ -192,6 +196,8 @@ _RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "population": (_are_trials, "a list of trials"),
     **dict.fromkeys(("identity", "versions"), (_is_text_by_text, "texts by name")),
     **dict.fromkeys(("started_from", "changed"), (lambda value: isinstance(value, dict), "an object")),
+    "learns": (lambda value: isinstance(value, bool), "true or false"),
+    "num_scored_episodes": (lambda value: _is_count(value) and value > 0, "a whole number above 0"),
     "wall_seconds": (_is_duration, "a number of seconds"),
     "files": (_are_digests, "the digests of files"),
 }

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from comper.errors import DamagedFileError, LockedError, ResourceError, UsageError
-from comper.runs.files import digest, log_digest, open_regular, sync_folder, write_all, write_atomically
+from comper.runs.files import digest, log_digest, open_regular, sync_folder, write_atomically
 from comper.runs.folder import (
     CONFIG_FILE,
     EPISODES_FILE,
@@ -165,7 +165,9 @@ class _Log:
         self._hash = hashlib.sha256(content)
 
     def append(self, line: bytes) -> None:
-        write_all(self._descriptor, line)
+        rest = memoryview(line)
+        while rest:
+            rest = rest[os.write(self._descriptor, rest) :]
         self._hash.update(line)
         self._length += len(line)
 

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from comper.agents.interface import Agent, TrialSetup
+from comper.agents.agent import Agent, TrialSetup
 from comper.environments.stepper import Stepper
 from comper.errors import DamagedFileError, StoppedError
 from comper.memory.frame_archive import FrameArchive

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from comper.environments.interface import EnvironmentInfo
+from comper.environments.environment import EnvironmentInfo
 from comper.errors import UsageError
 from comper.runs.manifest import Manifest
 from comper.runs.provenance import versions

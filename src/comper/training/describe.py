@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from comper.environments.registry import find_environment
+from comper.environments.families import find_environment
 from comper.settings import fields_of
 from comper.training.options import RunSettings, resolve_settings
 

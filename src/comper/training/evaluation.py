@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from comper.agents.interface import AgentSpec, TrialSetup
-from comper.environments.interface import Environment, EnvironmentInfo
+from comper.agents.agent import AgentSpec, TrialSetup
+from comper.environments.environment import Environment, EnvironmentInfo
 from comper.errors import UsageError
 from comper.memory.frames import FrameStore, ObservationHistory
 from comper.progress import show_progress as shown_progress

@@ -10,8 +10,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from comper.agents.interface import Agent
-from comper.environments.interface import Step
+from comper.agents.agent import Agent
+from comper.environments.environment import Step
 from comper.errors import DivergedError
 from comper.memory.frames import ObservationHistory
 from comper.memory.transitions import Transition
@@ -135,12 +135,12 @@ class Loop:
         for trial, a, q_t, step in zip(running, actions.tolist(), q.tolist(), steps, strict=True):
             s, s_next = trial.history.advance(step.frames)  # l. 9
             transition = Transition(s, a, step.reward, s_next, step.terminated)
-            self._agent.store(trial.number, transition, q_t, is_last=step.is_last)  # l. 8
+            self._agent.store(trial.number, transition, q_t, is_last=step.terminated or step.truncated)  # l. 8
         self.t += 1  # l. 10
         self._agent.learn(self.t, numbers)  # l. 11-25
         for trial, step in zip(running, steps, strict=True):
             trial.count(step)  # l. 26
-            if step.is_last:  # l. 27; A10: the frame cap ends an episode too
+            if step.terminated or step.truncated:  # l. 27; A10: the frame cap ends an episode too
                 self._end_episode(trial, truncated=not step.terminated)
 
     def _end_episode(self, trial: Trial, *, truncated: bool) -> None:

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from comper.agents.interface import AgentSpec, Task
+from comper.agents.agent import AgentSpec, Task
 from comper.agents.registry import find_agent
-from comper.environments.interface import EnvironmentInfo, EnvironmentSpec
-from comper.environments.registry import find_environment
+from comper.environments.environment import EnvironmentInfo, EnvironmentSpec
+from comper.environments.families import find_environment
 from comper.errors import DamagedFileError, OutsideCodeError, UsageError
 from comper.importing import is_outside_name, load_object
 from comper.protocol import AgentConfig

@@ -7,8 +7,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from comper.agents.interface import Agent, TrialSetup
-from comper.environments.interface import EnvironmentSpec
+from comper.agents.agent import Agent, TrialSetup
+from comper.environments.environment import EnvironmentSpec
 from comper.environments.stepper import ProcessStepper, SerialStepper, Stepper
 from comper.memory.compressed import make_frame_store
 from comper.memory.frame_archive import FrameArchive
@@ -18,10 +18,10 @@ from comper.runs.checkpoints import Checkpoint
 from comper.runs.recorder import Recorder
 from comper.runs.states import check_same_shapes
 from comper.training.checkpointing import Checkpointer, SavedTrial
+from comper.training.display import TrainingProgress
 from comper.training.loop import Loop, Trial
 from comper.training.options import RunOptions, RunSettings
 from comper.training.preflight import max_frames
-from comper.training.progress import TrainingProgress
 from comper.training.randomness import environment_seed, streams
 from comper.training.signals import stop_requests
 

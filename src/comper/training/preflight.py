@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from comper.environments.interface import EnvironmentInfo
+from comper.environments.environment import EnvironmentInfo
 from comper.errors import ResourceError
 from comper.runs.checkpoints import NUM_LATEST
 from comper.training.options import RunSettings

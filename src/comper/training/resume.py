@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from comper.agents.interface import AgentSpec
-from comper.environments.interface import EnvironmentSpec
-from comper.environments.registry import find_environment
+from comper.agents.agent import AgentSpec
+from comper.environments.environment import EnvironmentSpec
+from comper.environments.families import find_environment
 from comper.errors import DamagedFileError, UsageError, printable
 from comper.progress import print_line
 from comper.runs.checkpoints import Checkpoint

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from comper.agents.interface import AgentSpec
-from comper.environments.interface import EnvironmentSpec
-from comper.environments.registry import find_environment
+from comper.agents.agent import AgentSpec
+from comper.environments.environment import EnvironmentSpec
+from comper.environments.families import find_environment
 from comper.errors import UsageError
 from comper.progress import print_line
 from comper.protocol import PAPER_GAMES
@@ -126,6 +126,8 @@ def start_runs(
                 seed=s,
                 population=population,
                 changed=settings.changed(),
+                learns=settings.agent.agent.learns,
+                num_scored_episodes=environments.infos[number].num_scored_episodes,
                 network=settings.own_network,
                 trusted_code=settings.outside_code,
                 started_from=point.about if point else None,

@@ -39,7 +39,7 @@ def _checkpointed_weights(run: Path) -> tuple[dict[str, Any], dict[str, Any]]:
             skipped.append(str(error))
             continue
         state = unpack(files[checkpoints.TENSORS_FILE], files[checkpoints.VALUES_FILE]).get("agent", {})
-        # `agents.interface.Part`: the state of a network has its weights under this name.
+        # `agents.agent.Part`: the state of a network has its weights under this name.
         weights = {name: part["weights"] for name, part in state.items() if isinstance(part, dict) and "weights" in part}
         if not weights:
             raise UsageError(f"{run}: this agent has no weights.")

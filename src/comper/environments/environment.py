@@ -159,7 +159,7 @@ class EnvironmentSpec:
 
 @dataclass(frozen=True)
 class Family:
-    """Environments that share a prefix, a library and settings: what `registry.py` lists."""
+    """Environments that share a prefix, a library and settings: what `families.py` lists."""
 
     prefix: str
     """`gym` of `gym:CartPole-v1`; empty for Atari games."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from comper.environments.interface import EnvironmentInfo, Step, observation_kind
+from comper.environments.environment import EnvironmentInfo, Step, observation_kind
 
 
 @pytest.mark.parametrize(

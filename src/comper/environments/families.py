@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from comper.environments import atari, gym, minatar, minigrid, user
-from comper.environments.interface import EnvironmentSettings, EnvironmentSpec, Family
+from comper.environments.environment import EnvironmentSettings, EnvironmentSpec, Family
 from comper.errors import UsageError
 from comper.importing import require_trust
 

@@ -90,6 +90,9 @@ class Agent(ABC):
     parts: Mapping[str, Part] = {}
     """Name -> memory or network; a part with `weights(trial)` is a network."""
 
+    learns: ClassVar[bool] = True
+    """Whether it learns, and has weights that are worth saving."""
+
     metric_labels: ClassVar[Mapping[str, str]] = {}
     """Metrics worth showing while training, and their short names."""
 

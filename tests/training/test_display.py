@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from comper.memory.frames import FrameStore, ObservationHistory
+from comper.training.display import TrainingProgress, describe
 from comper.training.loop import Trial
-from comper.training.progress import TrainingProgress, describe
 from tests.toys import Tape
 
 LABELS = {"tm_sets": "TM", "rtm_sets": "RTM"}

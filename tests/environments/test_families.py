@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from comper.environments.interface import EnvironmentSettings
-from comper.environments.registry import FAMILIES, all_names, find_environment, folder_name, outside_module
+from comper.environments.environment import EnvironmentSettings
+from comper.environments.families import FAMILIES, all_names, find_environment, folder_name, outside_module
 from comper.errors import UsageError
 
 
@@ -157,5 +157,5 @@ def test_folder_names_are_safe_and_keep_those_of_atari(name: str, folder: str) -
 
 def test_importing_the_registry_imports_nothing_heavy() -> None:
     names = ["ale_py", "cv2", "gymnasium", "minatar", "minigrid", "torch", "matplotlib"]
-    code = f"import sys, comper.environments.registry; print([n for n in {names} if n in sys.modules])"
+    code = f"import sys, comper.environments.families; print([n for n in {names} if n in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
