@@ -43,7 +43,7 @@ SIZE = 4
 def of_row(many: Batch, row: int) -> Batch:
     """One trial's transitions, as of a population of one."""
     one = slice(row, row + 1)
-    columns = (many.set_ids, many.s, many.a, many.r, many.s_next, many.discount, many.q_history)
+    columns: Any = (many.set_ids, many.s, many.a, many.r, many.s_next, many.discount, many.q_history)
     return Batch((0,), *(column[one] for column in columns))
 
 
@@ -308,7 +308,7 @@ def test_training_and_prediction_equal_torchs_lstm(length: int) -> None:
                 w.sub_(0.01 * g / torch.sqrt(0.1 * g * g + 0.01))
     assert_close(learner.weights(0), {name: w.detach() for name, w in parameters.items()})
     b = batch((0,), 8, length=length, seed=2)
-    own = Batch((), b.s[0], b.a[0], b.r[0], b.s_next[0])
+    own = TransitionBatch(b.s[0], b.a[0], b.r[0], b.s_next[0], b.discount[0])
     expected = torch_prediction(reference, sequences(own, b.q_history[0], length))
     assert expected.std() > 0
     torch.testing.assert_close(learner.predict(b)[0].double(), expected.detach(), rtol=1e-3, atol=1e-5)
