@@ -26,7 +26,7 @@ class TabularConfig(AgentConfig):
 
 
 class Tables:
-    """One table of Q-values per trial, by the bytes of the observation; checkpoints keep it through these two methods."""
+    """One table of Q-values per trial, by the bytes of the observation; a checkpoint keeps its state."""
 
     def __init__(self, num_trials: int, num_actions: int):
         self.rows: list[dict[bytes, Any]] = [{} for _ in range(num_trials)]
@@ -71,9 +71,6 @@ class TabularAgent(Agent):
 
     def epsilon(self, *, frames: int, steps: int) -> float:
         return self._config.exploration
-
-    def metrics(self, trial: int) -> dict[str, Any]:
-        return {"states": len(self._tables.rows[trial])}
 
     def _key(self, trial: int, frame_ids: Any) -> bytes:
         return bytes(self._trials[trial].frames.gather(np.asarray(frame_ids)).tobytes())

@@ -1,0 +1,75 @@
+"""Everything in examples/ runs, and an agent from outside has what every agent has: run folder, resume, report."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+TRAIN = ["train", "gym:FrozenLake-v1", "--agent", "my_agent:MY_AGENT", "--frames", "3000", "--device", "cpu", "--workers", "0"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A user's own folder, with the example in it."""
+    shutil.copy(EXAMPLES / "my_agent.py", tmp_path)
+    return tmp_path
+
+
+def comper(folder: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-P", "-m", "comper", *words]
+    return subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=240, check=False, env=os.environ | environment
+    )
+
+
+def test_the_example_is_short() -> None:
+    assert len((EXAMPLES / "my_agent.py").read_text().splitlines()) < 80
+
+
+@pytest.mark.slow
+def test_an_agent_from_outside_trains_learns_and_is_reported(folder: Path) -> None:
+    result = comper(folder, *TRAIN, "--out", "runs", "--frames", "20000", "--exploration", "0.1")
+    assert result.returncode == 0, result.stderr
+    run = folder / "runs" / "my_agent-MY_AGENT" / "gym-FrozenLake-v1" / "seed-0"
+    manifest = json.loads((run / "manifest.json").read_text())
+    assert (manifest["agent"], manifest["game"]) == ("my_agent:MY_AGENT", "gym:FrozenLake-v1")
+    assert manifest["changed"] == {"frames": [20000, 100000], "exploration": [0.1, 0.2]}
+    scores = [json.loads(line)["score"] for line in (run / "episodes.jsonl").read_text().splitlines()]
+    half = len(scores) // 2
+    assert sum(scores[half:]) > 1.5 * sum(scores[:half])  # a random walk reaches the goal in 1 or 2 episodes of 100
+    assert comper(folder, "report", "runs", "--out", "page").returncode == 0
+    assert "my_agent:MY_AGENT" in (folder / "page" / "index.html").read_text()
+    assert comper(folder, "verify", "runs").returncode == 0
+
+
+@pytest.mark.slow
+def test_an_agent_from_outside_is_resumed_to_the_same_bits_once_it_is_trusted(folder: Path) -> None:
+    assert comper(folder, *TRAIN, "--out", "whole").returncode == 0
+    script = """
+import os, sys
+from comper.cli import main
+from comper.training.checkpointing import Checkpointer
+write = Checkpointer.write
+def and_die(self, step):
+    write(self, step)
+    if step == 1500:
+        os._exit(9)
+Checkpointer.write = and_die
+sys.exit(main(sys.argv[1:]))
+"""
+    command = [sys.executable, "-c", script, *TRAIN, "--out", "killed", "--checkpoint-period-steps", "500"]
+    assert subprocess.run(command, cwd=folder, capture_output=True, timeout=240, check=False).returncode == 9
+    refused = comper(folder, "resume", "killed", "--device", "cpu", "--workers", "0")
+    assert refused.returncode == 2
+    assert "add --trust my_agent" in refused.stderr
+    resumed = comper(folder, "resume", "killed", "--trust", "my_agent", "--device", "cpu", "--workers", "0")
+    assert resumed.returncode == 0, resumed.stderr
+    run = Path("my_agent-MY_AGENT", "gym-FrozenLake-v1", "seed-0", "episodes.jsonl")
+    assert (folder / "killed" / run).read_bytes() == (folder / "whole" / run).read_bytes()
