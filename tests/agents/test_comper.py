@@ -174,7 +174,7 @@ def test_longer_sequences_train_and_predict_as_torchs_lstm_does() -> None:
     network.load_state_dict(agent.qlstm.weights(0))
     s, s_next = (torch.from_numpy(traced.setup.frames.gather(ids[0, :, 0])) / 255 for ids in (batch.s, batch.s_next))
     a, r, q = (torch.from_numpy(column[0]) for column in (batch.a, batch.r, batch.q_history))
-    assert len(q.unique(dim=0)) > 3  # sets of several sizes, with Q-values of their own
+    assert len(np.unique(q.numpy(), axis=0)) > 3  # sets of several sizes, with Q-values of their own
     x = torch.cat([s, a[:, None], (r / (1 + r.abs()))[:, None], s_next], dim=1)
     sequence = torch.cat([x[:, None].expand(-1, 3, -1), q[..., None]], -1)
     expected = torch_prediction(network, sequence).detach()
