@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from comper.networks.cnn import ObservationSpec, make_q_network
+from comper.networks.cnn import ObservationSpec, check_q_network, make_q_network
 from comper.networks.stacking import Conv2d, Linear, Population, layer_sizes, started_module
 
 CPU = torch.device("cpu")
@@ -112,6 +112,15 @@ def test_small_images_get_the_usual_network_of_minatar() -> None:
     network = make_q_network(ObservationSpec((10, 10, 4)), 6)()
     # 3x3 kernels, 4 channels, 16 filters; 8x8 places of 16 filters to 128 units; 6 actions.
     assert layer_sizes(network) == [("Conv1", 3 * 3 * 4 * 16 + 16), ("Dense1", 1_024 * 128 + 128), ("Dense2", 128 * 6 + 6)]
+
+
+def test_a_network_that_does_not_fit_is_refused_with_a_sentence() -> None:
+    observation = ObservationSpec((4,), 2)
+    check_q_network(make_q_network(observation, 3), observation, 3)
+    with pytest.raises(ValueError, match=r"gives \(2, 5\) for 2 states: expected Q-values of shape \(2, 3\)"):
+        check_q_network(lambda: nn.Sequential(nn.Flatten(), nn.Linear(8, 5)), observation, 3)
+    with pytest.raises(ValueError, match=r"cannot read states of shape \(2, 2, 4\)"):
+        check_q_network(lambda: nn.Sequential(nn.Flatten(), nn.Linear(4, 3)), observation, 3)
 
 
 @pytest.mark.parametrize("observation", [ObservationSpec((84, 84)), ObservationSpec((10, 10, 4)), ObservationSpec((4,), 2)])

@@ -92,7 +92,7 @@ def test_an_lstm_layer_starts_with_glorots_weights_and_an_open_forget_gate() -> 
     assert layer.bias.tolist() == [0.0] * 192
 
 
-def test_transition_vector_holds_s_a_r_and_next_s_in_a_like_range() -> None:
+def test_transition_vector_holds_s_a_r_and_next_s_in_a_similar_range() -> None:
     s = torch.tensor([[[[0, 255]]]], dtype=torch.uint8)  # one trial, one transition, one frame of two pixels
     vector = transition_vectors(s, torch.tensor([[1.0]]), torch.tensor([[-1.0]]), 255 - s)
     assert vector.tolist() == [[[0.0, 1.0, 1.0, -0.5, 1.0, 0.0]]]

@@ -150,6 +150,12 @@ def test_a_trials_weights_are_read_back_by_themselves() -> None:
     assert all(torch.equal(tensor, untouched[name]) for name, tensor in other.weights(0).items())
 
 
+def test_a_factory_that_gives_one_module_to_all_trials_is_refused() -> None:
+    shared = UsersNetwork()
+    with pytest.raises(ValueError, match="a new one at every call"):
+        Population(lambda: shared, rngs(2), CPU)
+
+
 def test_layers_of_any_module_are_listed_with_their_number_of_parameters() -> None:
     network = nn.Sequential(nn.Flatten(), nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2, bias=False))
     assert layer_sizes(network) == [("1", 40), ("3", 16)]

@@ -46,9 +46,15 @@ def linear_network(state_shape: tuple[int, ...], num_actions: int) -> torch.nn.M
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run on an environment and with a network that are Python objects."""
-    settings = SMALL | {"frames": 2_000, "epsilon_decay_frames": 800, "step_size": 0.01, "observation": "single"}
+    settings = SMALL | {
+        "frames": 2_000,
+        "epsilon_decay_frames": 800,
+        "step_size": 0.01,
+        "observation": "single",
+        "discount": 0.0,
+    }
     out = tmp_path_factory.mktemp("runs")
-    (folder,) = train(Light, "ddqn", out=out, network=linear_network, train_period_steps=1, **settings, **QUICK)
+    (folder,) = train(Light, "ddqn", out=out, network=linear_network, train_period_steps=1, discount=0.0, **settings, **QUICK)
     return folder
 
 

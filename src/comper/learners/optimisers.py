@@ -25,25 +25,25 @@ Factor = float | Tensor
 
 
 class Turn(NamedTuple):
-    """Which trials an update is for, and the how manyth it is."""
+    """Which trials take part in an update, and how many updates they have had."""
 
     mask: Tensor | None
-    """1 for the trials that take part, 0 for the others; None: all take part."""
+    """1 for the trials that take part, 0 for the others; None: all of them take part."""
     number: Factor
-    """Updates so far, this one included."""
+    """Updates so far, including this one."""
 
     def share(self, weight: Factor) -> Factor:
-        """A weight that counts for the trials that take part alone."""
+        """A weight that is 0 for the trials that do not take part."""
         return weight if self.mask is None else self.mask * weight
 
     def total_weight(self, decay: float) -> Factor:
-        """What all weights of a moving average sum to by now: 1 - decay^number."""
+        """The sum of a moving average's weights so far: 1 - decay^number."""
         total = 1 - decay**self.number
         return total.float() if isinstance(total, Tensor) else total
 
 
 class Rule(Protocol):
-    """How weights follow their gradients."""
+    """How a gradient changes the weights."""
 
     @property
     def averages(self) -> tuple[str, ...]:
@@ -65,6 +65,7 @@ class MnihRMSProp:
     averages = ("mean", "mean_square")
 
     def update(self, w: Tensor, g: Tensor, averages: Sequence[Tensor], turn: Turn) -> None:
+        """Update w and its averages in place."""
         m, n = averages
         _average_square(n, g, turn.share(1 - self.squared_gradient_momentum))
         m.lerp_(g, turn.share(1 - self.gradient_momentum))
@@ -96,6 +97,7 @@ class RMSProp:
         return ("mean_square", "velocity") if self.momentum else ("mean_square",)
 
     def update(self, w: Tensor, g: Tensor, averages: Sequence[Tensor], turn: Turn) -> None:
+        """Update w and its averages in place."""
         n, *velocity = averages
         _average_square(n, g, turn.share(1 - self.decay))
         scale = n.add(self.epsilon).rsqrt_()
@@ -109,7 +111,7 @@ class RMSProp:
 
 @dataclass(frozen=True, kw_only=True)
 class Adam:
-    """w ← w - α · m̂ / (sqrt(n̂) + ε), with m̂ and n̂ the unbiased moving averages of g and g². Kingma and Ba, 2015."""
+    """w ← w - α · m̂ / (sqrt(n̂) + ε), m̂ and n̂ the bias-corrected moving averages of g and g². Kingma and Ba (2015)."""
 
     step_size: float
     decay: float = 0.9
@@ -119,6 +121,7 @@ class Adam:
     averages = ("mean", "mean_square")
 
     def update(self, w: Tensor, g: Tensor, averages: Sequence[Tensor], turn: Turn) -> None:
+        """Update w and its averages in place."""
         m, n = averages
         m.lerp_(g, turn.share(1 - self.decay))
         _average_square(n, g, turn.share(1 - self.squared_decay))
@@ -135,7 +138,7 @@ def _average_square(n: Tensor, g: Tensor, share: Factor) -> None:
 
 
 class Optimiser:
-    """A rule at work on a population: keeps the averages of each trial, shaped like the population's groups."""
+    """Applies a rule to a population and keeps the averages of each trial, shaped like the population's groups."""
 
     def __init__(self, rule: Rule, population: Population):
         self._rule = rule

@@ -53,7 +53,7 @@ def transition_size(state_size: int) -> int:
 
 
 def transition_vectors(s: Tensor, a: Tensor, r: Tensor, s_next: Tensor) -> Tensor:
-    """[s_t, a_t, r_t, s_t+1] with every part in a like range: pixels / 255, a as given (0 to 1), r / (1 + |r|) (A4a)."""
+    """[s_t, a_t, r_t, s_t+1] with all parts in a similar range: pixels / 255, a as given (0 to 1), r / (1 + |r|) (A4a)."""
     lead = a.shape
     s, s_next = s.flatten(len(lead)), s_next.flatten(len(lead))
     size = s.shape[-1]

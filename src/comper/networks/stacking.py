@@ -41,6 +41,8 @@ class Population:
         stacked: bool | None = None,
     ):
         modules = [started_module(make, rng) for rng in rngs]
+        if len({id(module) for module in modules}) < len(modules):
+            raise ValueError("The network factory gave the same module twice: it must make a new one at every call.")
         self.num_trials = len(modules)
         self.device = device
         self.is_stacked = computes_together(device) if stacked is None else stacked
