@@ -19,7 +19,7 @@ paper-report: setup  ## the report of the 120 trials in results/paper
 	@$(BIN)/comper report build/paper --out report-paper
 
 test: setup lint types  ## lint, types, tests
-	@$(BIN)/pytest
+	@$(BIN)/pytest -n auto --maxprocesses 8 --dist worksteal
 
 # Every fault a run must survive, at full size (hours); the same at a smaller size is part of `make test`.
 torture: setup  ## every fault a run must survive, at full size (hours)

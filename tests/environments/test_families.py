@@ -100,7 +100,7 @@ def test_name_from_a_file_runs_no_code_from_outside(tmp_path: Path, monkeypatch:
     (tmp_path / "untrusted_module.py").write_text("raise SystemError('it ran')")
     monkeypatch.chdir(tmp_path)
     for name in ("untrusted_module:make_env", "gym:untrusted_module:Env-v0"):
-        expected = re.escape(f"{name} , which is code from outside comper") + ".*add --trust untrusted_module"
+        expected = re.escape(f"{name}, which is code from outside comper") + ".*add --trust untrusted_module"
         with pytest.raises(UsageError, match=expected):
             find_environment(name, trusted=())
         assert outside_module(name) == "untrusted_module"

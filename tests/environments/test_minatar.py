@@ -59,7 +59,7 @@ def test_episode_is_cut_off_at_the_cap() -> None:
 
 @pytest.mark.parametrize(
     ("name", "value", "rule"),
-    [("sticky_probability", 1.0, "less than 1"), ("episode_cap_frames", 0, "1 or more")],
+    [("sticky_probability", 1.0, "less than 1"), ("episode_cap_frames", 0, "greater than 0")],
 )
 def test_wrong_settings_are_refused(name: str, value: float, rule: str) -> None:
     with pytest.raises(ValueError, match=f"{name} = {value}: must be {rule}"):

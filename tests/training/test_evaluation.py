@@ -150,3 +150,18 @@ def test_wrong_use_is_refused(run: Path, tmp_path: Path) -> None:
         train(["freeway", "gym:CartPole-v1"], "random", frames=100, out=tmp_path, **QUICK)
     with pytest.raises(UsageError, match="unknown setting 'frame_skip'"):
         train("gym:CartPole-v1", "random", frames=100, frame_skip=3, out=tmp_path, **QUICK)
+
+
+def test_a_network_that_does_not_fit_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    def narrow(state_shape: tuple[int, ...], num_actions: int) -> torch.nn.Module:
+        return linear_network(state_shape, num_actions + 1)
+
+    def blind(state_shape: tuple[int, ...], num_actions: int) -> torch.nn.Module:
+        return torch.nn.Linear(999, num_actions)
+
+    for network, says in ((narrow, r"expected Q-values of shape \(2, 2\)"), (blind, "cannot read states of shape")):
+        with pytest.raises(UsageError, match=says):
+            train(Light, "dqn", out=tmp_path, network=network, **SMALL, **QUICK)
+    with pytest.raises(UsageError, match="has no network"):
+        train(Light, "random", out=tmp_path, frames=100, network=linear_network, **QUICK)
+    assert list(tmp_path.iterdir()) == []

@@ -102,14 +102,14 @@ def make_q_network(observation: ObservationSpec, num_actions: int, *, first_bias
     return QNetworkFactory(description, partial(MLP, observation, num_actions))
 
 
-def check_q_network(make: NetworkFactory, observation: ObservationSpec, num_actions: int) -> None:
-    """Refuse a network that does not give one Q-value per action for a batch of states."""
-    states = torch.zeros(2, observation.history_length, *observation.shape)
+def check_q_network(make: NetworkFactory, state_shape: tuple[int, ...], num_actions: int) -> None:
+    """Refuse a network that does not give one Q-value per action for a batch of states (history, *observation_shape)."""
+    states = torch.zeros(2, *state_shape)
     with torch.random.fork_rng(devices=()), torch.no_grad():
         try:
             values = make()(states)
         except RuntimeError as error:
-            raise ValueError(f"The network cannot read states of shape {tuple(states.shape)}: {error}") from error
+            raise ValueError(f"The network cannot read states of shape {tuple(states.shape)} ({error}).") from error
     if not isinstance(values, Tensor) or values.shape != (2, num_actions):
         found = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
         raise ValueError(f"The network gives {found} for 2 states: expected Q-values of shape (2, {num_actions}).")

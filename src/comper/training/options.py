@@ -6,6 +6,7 @@ import dataclasses
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -99,6 +100,12 @@ class RunSettings:
         """What the agent must know of the environment."""
         return Task(info.observation_shape, info.observation_dtype, info.observation_kind, info.action_names, self.network)
 
+    def check(self, info: EnvironmentInfo) -> None:
+        """Refuse what does not fit the environment, before anything is written."""
+        self.agent.agent.check(self.config, self.task(info))
+        if self.network is not None:
+            _check_network(self.network, (self.config.history_length, *info.observation_shape), info.num_actions)
+
     @property
     def own_network(self) -> str | None:
         """The name of the user's own network, if there is one."""
@@ -133,6 +140,17 @@ def resolve_settings(
     elif wanted != AUTO:
         network = load_object(_checked_name(wanted, where), what="the network", trusted=trusted)
     return RunSettings(name, spec, config, environment, network)
+
+
+def _check_network(make: NetworkMaker, state_shape: tuple[int, ...], num_actions: int) -> None:
+    from comper.networks.cnn import check_q_network
+
+    try:
+        check_q_network(partial(make, state_shape, num_actions), state_shape, num_actions)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    except (TypeError, RuntimeError) as error:  # the code of others
+        raise OutsideCodeError(f"The network cannot be made ({type(error).__name__}: {error}).") from error
 
 
 def _checked_name(name: str, where: str) -> str:

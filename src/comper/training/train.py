@@ -115,7 +115,7 @@ def start_runs(
     with ExitStack() as stack:
         environments = stack.enter_context(make_stepper(pairs, settings, options))
         info = environments.info
-        settings.agent.agent.check(settings.config, settings.task(info))
+        settings.check(info)
         needs = preflight.check(settings, info, trials=len(pairs), out=out, with_checkpoints=options.with_checkpoints)
         population = [f"{environment.name}/seed-{s}" for environment, s in pairs]
         members = []
