@@ -54,7 +54,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "discount": 0.0,
     }
     out = tmp_path_factory.mktemp("runs")
-    (folder,) = train(Light, "ddqn", out=out, network=linear_network, train_period_steps=1, discount=0.0, **settings, **QUICK)
+    (folder,) = train(Light, "ddqn", out=out, network=linear_network, train_period_steps=1, **settings, **QUICK)
     return folder
 
 
