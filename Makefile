@@ -5,13 +5,15 @@ FRAMES ?= 100000
 SEED ?= 0
 OUT ?= runs
 PYTHON ?= python3
+RUN = $(OUT)/$(AGENT)/$(GAME)/seed-$(SEED)
 BIN := .venv/bin
 READY := .venv/.ready
 BENCH_READY := .venv/.bench-ready
 
 .PHONY: help run test setup lint format types paper-report torture bench bench-gpu
 run: setup  ## train on a game, then report (GAME, AGENT, FRAMES, SEED, OUT)
-	@$(BIN)/comper train $(GAME) --agent $(AGENT) --frames $(FRAMES) --seed $(SEED) --out $(OUT)
+	@if [ -e $(RUN)/manifest.json ]; then $(BIN)/comper resume $(RUN); \
+	else $(BIN)/comper train $(GAME) --agent $(AGENT) --frames $(FRAMES) --seed $(SEED) --out $(OUT); fi
 	@$(BIN)/comper report $(OUT) --out report
 
 paper-report: setup  ## the report of the 120 trials in results/paper
