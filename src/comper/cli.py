@@ -12,11 +12,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from comper import __version__
-from comper.errors import ComperError, DamagedFileError, UsageError
+from comper.errors import ComperError, DamagedFileError, StoppedError, UsageError
 
 EXIT_CODES = "exit codes: 0 done, 2 wrong use, 3 damaged file, 4 disk or memory, 5 diverged, 6 locked, 130 interrupted"
-INTERRUPTED = 130
-DEFAULT_AGENT = "comper-single"
 
 Run = Callable[[argparse.Namespace], int]
 
@@ -32,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return error.exit_code
     except KeyboardInterrupt:
         print("comper: interrupted.", file=sys.stderr)
-        return INTERRUPTED
+        return StoppedError.exit_code
     except BrokenPipeError:
         # The reader of our output went away (`comper games | head`): not an error. Keep Python from flushing into it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -129,6 +127,7 @@ def _example(parser: argparse.ArgumentParser, *lines: str) -> None:
 
 
 def _add_train(parser: argparse.ArgumentParser, argv: list[str]) -> None:
+    from comper.agents.registry import DEFAULT_AGENT
     from comper.environments.families import family_settings
     from comper.settings import add_flags
 
@@ -161,7 +160,7 @@ def _add_train(parser: argparse.ArgumentParser, argv: list[str]) -> None:
 
 def _agent_in(argv: list[str]) -> Any:
     """The agent whose settings are flags; it must be known before the other flags can be read."""
-    from comper.agents.registry import find_agent
+    from comper.agents.registry import DEFAULT_AGENT, find_agent
 
     parser = _Parser(prog="comper train", add_help=False, allow_abbrev=False)
     parser.add_argument("--agent", default=DEFAULT_AGENT)

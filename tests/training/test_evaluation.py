@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,10 @@ import pytest
 import torch
 
 from comper import evaluate, load, resume, train
+from comper.agents.registry import find_agent
 from comper.errors import OutsideCodeError, StoppedError, UsageError
 from comper.training.checkpointing import Checkpointer
+from comper.training.randomness import environment_seed, evaluation_seed
 
 QUICK: dict[str, Any] = {"device": "cpu", "workers": 0, "show_progress": False}
 SMALL: dict[str, Any] = {"frames": 400, "replay_start_steps": 32, "target_period_steps": 40, "log_period_steps": 50}
@@ -143,9 +146,6 @@ def test_every_family_trains_evaluates_and_resumes_as_atari_does(
 def test_wrong_use_is_refused(run: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="episodes = 0"):
         evaluate(run, episodes=0)
-    (random_run,) = train("gym:CartPole-v1", "random", frames=100, out=tmp_path, **QUICK)
-    with pytest.raises(UsageError, match="has no weights"):
-        load(random_run)
     with pytest.raises(UsageError, match="cannot be trained together"):
         train(["freeway", "gym:CartPole-v1"], "random", frames=100, out=tmp_path, **QUICK)
     with pytest.raises(UsageError, match="unknown setting 'frame_skip'"):
@@ -165,3 +165,80 @@ def test_a_network_that_does_not_fit_is_refused_before_anything_is_written(tmp_p
     with pytest.raises(UsageError, match="has no network"):
         train(Light, "random", out=tmp_path, frames=100, network=linear_network, **QUICK)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_networks_that_could_not_be_repeated_or_saved_are_refused(tmp_path: Path) -> None:
+    def drops(state_shape: tuple[int, ...], num_actions: int) -> torch.nn.Module:
+        return torch.nn.Sequential(linear_network(state_shape, 64), torch.nn.Dropout(0.5), torch.nn.Linear(64, num_actions))
+
+    def lazy(state_shape: tuple[int, ...], num_actions: int) -> torch.nn.Module:
+        return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.LazyLinear(num_actions))
+
+    def normalises(state_shape: tuple[int, ...], num_actions: int) -> torch.nn.Module:
+        return torch.nn.Sequential(linear_network(state_shape, num_actions), torch.nn.BatchNorm1d(num_actions))
+
+    def no_module(state_shape: tuple[int, ...], num_actions: int) -> Any:
+        return lambda states: states
+
+    cases = ((drops, "draws at random"), (lazy, "lazy layer"), (normalises, "cannot read"), (no_module, "not a torch.nn.Mod"))
+    for network, says in cases:
+        with pytest.raises(UsageError, match=says):
+            train(Light, "dqn", out=tmp_path, network=network, **SMALL, **QUICK)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_evaluation_plays_other_episodes_than_training_did() -> None:
+    def seeds(sequence: np.random.SeedSequence) -> list[int]:
+        return [int(x) for x in np.random.default_rng(sequence).integers(2**31, size=5)]
+
+    assert seeds(evaluation_seed(0)) != seeds(environment_seed(0))
+    assert seeds(evaluation_seed(0)) == seeds(evaluation_seed(0))
+    # The streams of training are those of the first four children, as ever.
+    assert seeds(environment_seed(0)) == seeds(np.random.SeedSequence(0).spawn(4)[3])
+
+
+def test_a_policy_without_learning_can_be_evaluated(tmp_path: Path) -> None:
+    (folder,) = train("gym:CartPole-v1", "random", frames=100, out=tmp_path, **QUICK)
+    assert evaluate(folder, episodes=3, show_progress=False).mean > 1
+
+
+def test_two_environments_of_one_name_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="Two environments are called python:Light"):
+        train([lambda: Light(), lambda: Light()], "random", frames=100, out=tmp_path, **QUICK)
+    with pytest.raises(UsageError, match="at least one environment"):
+        train([], "random", frames=100, out=tmp_path, **QUICK)
+
+
+def test_another_agent_than_the_run_was_made_with_is_refused(tmp_path: Path) -> None:
+    first, second = (dataclasses.replace(find_agent("random"), name=name) for name in ("first", "second"))
+    (folder,) = train(Light, first, frames=100, out=tmp_path, **QUICK)
+    with pytest.raises(OutsideCodeError, match="a run of the agent python:first, not of python:second"):
+        load(folder, agent=second, environment=Light)
+
+
+def stopped(out: Path, names: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    after_step = Checkpointer.after_step
+
+    def ask_to_stop(self: Checkpointer, trials: Any, step: int) -> None:
+        self._request.name = "SIGTERM" if step == 30 else None
+        after_step(self, trials, step)
+
+    for name in names:
+        with monkeypatch.context() as patch, pytest.raises(StoppedError):
+            patch.setattr(Checkpointer, "after_step", ask_to_stop)
+            train(name, "random", frames=400, out=out, **QUICK)
+
+
+def test_runs_of_unlike_environments_are_resumed_one_after_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped(tmp_path, ["gym:CartPole-v1", "gym:Acrobot-v1"], monkeypatch)
+    assert len(resume(tmp_path, **QUICK)) == 2
+
+
+def test_one_environment_that_cannot_be_resumed_switches_checkpoints_off_and_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = QUICK | {"show_progress": True}
+    short: dict[str, Any] = {"frames": 100, "episode_cap_frames": 100, "checkpoint_period_steps": 10}
+    folders = train(["freeway", "qbert"], "random", out=tmp_path, **short, **options)
+    assert not any((folder / "checkpoints").exists() for folder in folders)
+    assert "no checkpoints, because a run could not be resumed: ALE does not restore qbert" in capsys.readouterr().err

@@ -9,6 +9,7 @@ from comper.agents.agent import AgentSpec
 from comper.errors import UsageError
 from comper.importing import is_outside_name, load_object
 
+DEFAULT_AGENT = "comper-single"
 AGENTS = {
     "comper-single": "comper.agents.comper:COMPER_SINGLE",
     "comper-stacked": "comper.agents.comper:COMPER_STACKED",

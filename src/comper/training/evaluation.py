@@ -19,7 +19,7 @@ from comper.progress import show_progress as shown_progress
 from comper.runs.manifest import Manifest
 from comper.runs.states import check_same_shapes
 from comper.training.options import NetworkMaker, OwnCode, RunOptions, RunSettings, recorded_environment, recorded_settings
-from comper.training.randomness import environment_seed, streams
+from comper.training.randomness import evaluation_seed, streams
 from comper.training.weights import saved_weights
 
 MAX_EPISODES = 1_000_000
@@ -150,8 +150,8 @@ def _load(run: Path, own: OwnCode, *, seed: int, device: str) -> tuple[Policy, E
     settings = recorded_settings(run, manifest, own)
     per_step = settings.config.observations_per_step
     spec = recorded_environment(manifest, own)
-    env = spec.factory(settings.environment, seed=environment_seed(seed), observations_per_step=per_step)()
-    weights, _ = saved_weights(run, manifest)
+    env = spec.factory(settings.environment, seed=evaluation_seed(seed), observations_per_step=per_step)()
+    weights = saved_weights(run, manifest)[0] if settings.agent.agent.learns else {}
     return Policy(settings, env.info, weights, seed=seed, device=device), env
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from comper.agents.agent import AgentSpec, Task
 from comper.agents.registry import find_agent
-from comper.environments.environment import EnvironmentInfo, EnvironmentSpec
+from comper.environments.environment import EnvironmentInfo, EnvironmentSettings, EnvironmentSpec
 from comper.environments.families import find_environment
 from comper.errors import DamagedFileError, OutsideCodeError, UsageError
 from comper.importing import is_outside_name, load_object
@@ -20,7 +20,7 @@ from comper.protocol import AgentConfig
 from comper.runs.files import digest, read_file
 from comper.runs.folder import CONFIG_FILE
 from comper.runs.manifest import Manifest
-from comper.settings import MAX_TOML_BYTES, Settings, changed_settings, parse_settings, to_toml, with_settings
+from comper.settings import MAX_TOML_BYTES, changed_settings, parse_settings, to_toml, with_settings
 
 if TYPE_CHECKING:
     import torch
@@ -80,12 +80,12 @@ class RunSettings:
     agent_name: str
     agent: AgentSpec
     config: AgentConfig
-    environment: Settings
+    environment: EnvironmentSettings
     network: NetworkMaker | None = None
     """The user's own, where `config.network` names one."""
 
     @property
-    def parts(self) -> tuple[AgentConfig, Settings]:
+    def parts(self) -> tuple[AgentConfig, EnvironmentSettings]:
         return self.config, self.environment
 
     def to_toml(self) -> str:
@@ -134,12 +134,16 @@ def resolve_settings(
     if network is not None:
         if wanted == AUTO and not hasattr(config, "network"):
             raise UsageError(f"{where}: the agent {name} has no network.")
-        config = dataclasses.replace(config, network=f"{FROM_PYTHON}{network.__name__}")
+        config = dataclasses.replace(config, network=f"{FROM_PYTHON}{_name_of(network)}")
     elif wanted.startswith(FROM_PYTHON):
         raise UsageError(f"{where}: the network {wanted} was handed over from Python; hand it over again as network=...")
     elif wanted != AUTO:
         network = load_object(_checked_name(wanted, where), what="the network", trusted=trusted)
     return RunSettings(name, spec, config, environment, network)
+
+
+def _name_of(network: NetworkMaker) -> str:
+    return getattr(network, "__name__", type(network).__name__)  # a partial has no name of its own
 
 
 def _check_network(make: NetworkMaker, state_shape: tuple[int, ...], num_actions: int) -> None:
@@ -149,7 +153,7 @@ def _check_network(make: NetworkMaker, state_shape: tuple[int, ...], num_actions
         check_q_network(partial(make, state_shape, num_actions), state_shape, num_actions)
     except ValueError as error:
         raise UsageError(str(error)) from None
-    except (TypeError, RuntimeError) as error:  # the code of others
+    except Exception as error:  # the code of others
         raise OutsideCodeError(f"The network cannot be made ({type(error).__name__}: {error}).") from error
 
 
@@ -166,14 +170,14 @@ def named_agent(agent: str | AgentSpec, trusted: Trusted = None) -> tuple[str, A
     return agent, find_agent(agent, trusted=trusted)
 
 
-def default_settings(spec: AgentSpec, environment: Settings) -> tuple[AgentConfig, Settings]:
+def default_settings(spec: AgentSpec, environment: EnvironmentSettings) -> tuple[AgentConfig, EnvironmentSettings]:
     """An agent's own settings, and the environment's with what the agent has otherwise."""
     known = {f.name for f in dataclasses.fields(environment)}
     changes = {name: value for name, value in spec.environment.items() if name in known}
     return spec.config, dataclasses.replace(environment, **changes)
 
 
-def _common_settings(environments: Sequence[EnvironmentSpec]) -> Settings:
+def _common_settings(environments: Sequence[EnvironmentSpec]) -> EnvironmentSettings:
     first, *others = environments
     for other in others:
         if type(other.settings) is not type(first.settings):
@@ -210,6 +214,8 @@ def recorded_settings(folder: Path, manifest: Manifest, own: OwnCode) -> RunSett
     agent: str | AgentSpec = manifest.agent
     if manifest.agent.startswith(FROM_PYTHON):
         agent = _handed_over(own.agent, "agent", manifest.agent)
+        if named_agent(agent)[0] != manifest.agent:
+            raise OutsideCodeError(f"{folder}: a run of the agent {manifest.agent}, not of {named_agent(agent)[0]}.")
     try:
         values = parse_settings(read_file(path, max_bytes=MAX_TOML_BYTES), where=str(path))
         if str(values.get("network")).startswith(FROM_PYTHON):

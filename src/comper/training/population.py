@@ -73,7 +73,7 @@ def run_population(
 ) -> None:
     """Run every member to its end."""
     config = settings.config
-    if environments.info.resume:  # nothing to continue from could be saved
+    if any(info.resume for info in environments.infos):  # what cannot be continued exactly is not saved
         options = replace(options, checkpoint_period_steps=0)
     with ExitStack() as stack:
         for member in members:

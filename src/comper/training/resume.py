@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from comper.agents.agent import AgentSpec
-from comper.environments.environment import EnvironmentSpec
+from comper.environments.environment import EnvironmentInfo, EnvironmentSpec
 from comper.environments.families import find_environment
 from comper.errors import DamagedFileError, UsageError, printable
 from comper.progress import print_line
@@ -150,11 +150,11 @@ def _print_plan(runs: Sequence[UnfinishedRun]) -> None:
 
 
 def _groups(runs: Sequence[UnfinishedRun], device: torch.device) -> list[list[UnfinishedRun]]:
-    """Runs that advance together: same agent, settings and step; on a GPU, a population as it was."""
+    """Runs that advance together: same agent, settings, step and kind of environment; on a GPU, a population as it was."""
     is_cpu = device.type == "cpu"
     groups: dict[Any, list[UnfinishedRun]] = {}
     for run in runs:
-        beside = run.step if is_cpu else tuple(run.manifest.population)
+        beside = (run.step, _layout(run.manifest)) if is_cpu else tuple(run.manifest.population)
         groups.setdefault((run.manifest.agent, run.settings.parts, beside), []).append(run)
     if not is_cpu:
         for group in groups.values():
@@ -170,10 +170,21 @@ def _continue(group: Sequence[UnfinishedRun], device: torch.device, options: Run
         for info, (_, _, run) in zip(environments.infos, places, strict=True):
             if run is not None:
                 check_conditions(run.manifest, info, device)
+                _require_resumable(run, info)
         with_checkpoints = options.with_checkpoints
         preflight.check(settings, environments.info, trials=len(places), out=group[0].path, with_checkpoints=with_checkpoints)
         members = [_member(spec, seed, run) for spec, seed, run in places]
         run_population(members, settings, environments, device, options=options, step=group[0].step)
+
+
+def _require_resumable(run: UnfinishedRun, info: EnvironmentInfo) -> None:
+    if info.resume and run.checkpoints:
+        raise UsageError(f"{run.path}: cannot be continued exactly: {info.resume} Begin a new run.")
+
+
+def _layout(manifest: Manifest) -> str:
+    """What environments must share to be stepped together: Atari games are alike, others may not be."""
+    return manifest.game if ":" in manifest.game else "Atari"
 
 
 Place = tuple[EnvironmentSpec, int, UnfinishedRun | None]
@@ -190,9 +201,14 @@ def _places(group: Sequence[UnfinishedRun], device: torch.device, own: OwnCode) 
         run = by_name.get(trial)
         if run is None:
             _require_finished(group[0], name, int(seed))
-        spec = run.environment if run else find_environment(name, trusted=own.trusted)
-        places.append((spec, int(seed), run))
+        places.append((run.environment if run else _finished_environment(group, name, own), int(seed), run))
     return places
+
+
+def _finished_environment(group: Sequence[UnfinishedRun], name: str, own: OwnCode) -> EnvironmentSpec:
+    """The environment of a trial that has finished: often that of one that has not, and then found already."""
+    known = {run.manifest.game: run.environment for run in group}
+    return known[name] if name in known else find_environment(name, trusted=own.trusted)
 
 
 def _require_finished(sibling: UnfinishedRun, environment: str, seed: int) -> None:
@@ -230,7 +246,8 @@ def resume_weights_only(
         manifest.require_this_format(path)
         settings, spec = recorded_settings(path, manifest, own), recorded_environment(manifest, own)
         point = StartingPoint(*saved_weights(path, manifest))
-        groups.setdefault((manifest.agent, settings.parts), []).append((settings, (spec, manifest.seed), point))
+        key = (manifest.agent, settings.parts, _layout(manifest))
+        groups.setdefault(key, []).append((settings, (spec, manifest.seed), point))
     options = RunOptions(device, workers, checkpoint_period_steps, show_progress)
     paths = []
     for members in groups.values():

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from comper.agents.agent import AgentSpec
-from comper.environments.environment import EnvironmentSpec
+from comper.agents.registry import DEFAULT_AGENT
+from comper.environments.environment import EnvironmentInfo, EnvironmentSpec
 from comper.environments.families import find_environment
 from comper.errors import UsageError
 from comper.progress import print_line
@@ -23,7 +24,6 @@ from comper.training.conditions import conditions
 from comper.training.options import NetworkMaker, RunOptions, RunSettings, resolve_settings
 from comper.training.population import Member, make_stepper, run_population
 
-DEFAULT_AGENT = "comper-single"
 MAX_TRIALS = 100_000
 EnvironmentName = str | Callable[[], Any]
 
@@ -77,8 +77,15 @@ def find_environments(names: Sequence[EnvironmentName]) -> list[EnvironmentSpec]
     expanded: list[EnvironmentName] = []
     for name in names:
         expanded += PAPER_GAMES if name == "paper" else [name]
-    found = {spec.name: spec for spec in map(find_environment, expanded)}
-    return list(found.values())
+    if not expanded:
+        raise UsageError("Name at least one environment.")
+    found: dict[str, tuple[EnvironmentName, EnvironmentSpec]] = {}
+    for given in expanded:
+        spec = find_environment(given)
+        before, _ = found.setdefault(spec.name, (given, spec))
+        if callable(given) and before is not given:
+            raise UsageError(f"Two environments are called {spec.name}: give each a class of its own, or train them apart.")
+    return [spec for _, spec in found.values()]
 
 
 def train_population(
@@ -128,6 +135,7 @@ def start_runs(
                 changed=settings.changed(),
                 learns=settings.agent.agent.learns,
                 num_scored_episodes=environments.infos[number].num_scored_episodes,
+                floor=environments.infos[number].floor,
                 network=settings.own_network,
                 trusted_code=settings.outside_code,
                 started_from=point.about if point else None,
@@ -137,21 +145,20 @@ def start_runs(
             stack.callback(record.close)
             members.append(Member(environment.name, s, record, weights=point.weights if point else None))
         if options.show_progress:
-            print_line(introduction(settings, [env.name for env, _ in pairs], info, str(device)))
+            print_line(introduction(settings, environments.infos, str(device)))
             print_line(f"needs {needs}")
         run_population(members, settings, environments, device, options=options)
     return paths
 
 
-def introduction(settings: RunSettings, names: Sequence[str], info: Any, device: str) -> str:
+def introduction(settings: RunSettings, infos: Sequence[EnvironmentInfo], device: str) -> str:
     """What is trained on what, in one line, and the settings that differ from the agent's own."""
-    task = settings.task(info)
+    task, names, unresumable = settings.task(infos[0]), [info.name for info in infos], [info.resume for info in infos]
     networks = settings.agent.agent.networks(settings.config, task)
     shown = ", ".join(dict.fromkeys(names))
     lines = [f"{settings.agent_name} on {shown}: {len(names)} {'trial' if len(names) == 1 else 'trials'}, {device}"]
     lines += [f"{name}: {description}" for name, f in networks.items() if (description := getattr(f, "description", ""))]
     if changed := settings.changed():
         lines.append("changed: " + ", ".join(f"{name} = {value}" for name, (value, _) in changed.items()))
-    if info.resume:
-        lines.append(f"an interrupted run cannot be resumed: {info.resume}")
+    lines += [f"no checkpoints, because a run could not be resumed: {text}" for text in dict.fromkeys(unresumable) if text]
     return "\n".join(lines)
