@@ -223,10 +223,11 @@ def stopped(out: Path, names: list[str], monkeypatch: pytest.MonkeyPatch) -> Non
         self._request.name = "SIGTERM" if step == 30 else None
         after_step(self, trials, step)
 
-    for name in names:
-        with monkeypatch.context() as patch, pytest.raises(StoppedError):
-            patch.setattr(Checkpointer, "after_step", ask_to_stop)
-            train(name, "random", frames=400, out=out, **QUICK)
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpointer, "after_step", ask_to_stop)
+        for name in names:
+            with pytest.raises(StoppedError):
+                train(name, "random", frames=400, out=out, **QUICK)
 
 
 def test_runs_of_unlike_environments_are_resumed_one_after_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
