@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from comper.errors import ComperError, DamagedFileError, printable
+from comper.errors import DamagedFileError, printable
 from comper.runs import checkpoints
 from comper.runs.checkpoints import Checkpoint
 from comper.runs.files import check_digest, digest, read_file
@@ -52,7 +52,7 @@ class Verdict:
         self.num_checks += 1
         try:
             return read()
-        except ComperError as error:
+        except DamagedFileError as error:
             self.damaged[name] = str(error)
             return None
 

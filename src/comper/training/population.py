@@ -13,7 +13,8 @@ from comper.environments.stepper import ProcessStepper, SerialStepper, Stepper
 from comper.memory.compressed import make_frame_store
 from comper.memory.frame_archive import FrameArchive
 from comper.memory.frames import ObservationHistory
-from comper.progress import print_line, show_progress
+from comper.output import print_line
+from comper.progress import show_progress
 from comper.runs.checkpoints import Checkpoint
 from comper.runs.recorder import Recorder
 from comper.runs.states import check_same_shapes

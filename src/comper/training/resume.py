@@ -13,7 +13,7 @@ from comper.agents.agent import AgentSpec
 from comper.environments.environment import EnvironmentSpec
 from comper.environments.families import find_environment
 from comper.errors import DamagedFileError, UsageError, printable
-from comper.progress import print_line
+from comper.output import print_line
 from comper.runs.checkpoints import Checkpoint
 from comper.runs.folder import CHECKPOINTS_FOLDER, CONFIG_FILE, MANIFEST_FILE, find_runs, run_path
 from comper.runs.lock import RunLock
