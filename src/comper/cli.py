@@ -15,6 +15,7 @@ from comper import __version__
 from comper.errors import (
     ComperError,
     DamagedFileError,
+    LeftOutError,
     UsageError,
     explained_memory_error,
     explained_os_error,
@@ -258,7 +259,11 @@ def _resume(args: argparse.Namespace) -> int:
     }
     if args.weights_only:
         return _print_scores(resume_weights_only(args.folders, out=args.out, **options))
-    return _print_scores(resume(args.folders, **options))
+    try:
+        return _print_scores(resume(args.folders, **options))
+    except LeftOutError as error:
+        _print_scores(error.done)
+        raise
 
 
 def _add_verify(parser: argparse.ArgumentParser, argv: list[str]) -> None:

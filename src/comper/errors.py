@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 
 def printable(text: str) -> str:
@@ -63,6 +64,15 @@ class StoppedError(ComperError):
     """A signal asked the run to stop, and it did, in good order."""
 
     exit_code = 130
+
+
+class LeftOutError(ComperError):
+    """Some runs could not be continued; the others were."""
+
+    def __init__(self, text: str, *, exit_code: int, done: Sequence[Path]) -> None:
+        super().__init__(text)
+        self.exit_code = exit_code
+        self.done = list(done)
 
 
 class WorkerDiedError(ResourceError):

@@ -124,7 +124,7 @@ def start_runs(
         environments = stack.enter_context(make_stepper(pairs, settings, options))
         population = [f"{environment.name}/seed-{s}" for environment, s in pairs]
         manifests = [
-            _new_manifest(settings, environment.name, s, info=info, device=device, population=population, point=point)
+            new_manifest(settings, environment.name, s, info=info, device=device, population=population, point=point)
             for (environment, s), info, point in zip(pairs, environments.infos, points, strict=True)
         ]
         records = create_all(paths, settings.to_toml(), manifests)
@@ -141,7 +141,7 @@ def start_runs(
     return paths
 
 
-def _new_manifest(
+def new_manifest(
     settings: RunSettings,
     environment: str,
     seed: int,
