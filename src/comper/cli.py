@@ -12,9 +12,21 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from comper import __version__
-from comper.errors import ComperError, DamagedFileError, StoppedError, UsageError
+from comper.errors import (
+    ComperError,
+    DamagedFileError,
+    LeftOutError,
+    StoppedError,
+    UsageError,
+    explained_memory_error,
+    explained_os_error,
+    is_memory_error,
+)
+from comper.output import unbreakable_streams
 
 EXIT_CODES = "exit codes: 0 done, 2 wrong use, 3 damaged file, 4 disk or memory, 5 diverged, 6 locked, 130 interrupted"
+PRINTING_COMMANDS = ("evaluate", "verify", "describe", "agents", "games", "floors")
+"""What they print is what they were called for: where it is lost they fail. The others leave files, and keep their code."""
 
 Run = Callable[[argparse.Namespace], int]
 
@@ -23,21 +35,38 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; a problem is printed in a sentence or two on stderr, with an exit code, never as a traceback."""
     # Threads that wait should sleep: spinning ones starve each other as soon as a machine is busy (docs/performance.md).
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    words = list(sys.argv[1:] if argv is None else argv)
+    with unbreakable_streams() as out:
+        code = _exit_code(words)
+        out.flush()
+        if code == 0 and out.failure is not None and words[0] in PRINTING_COMMANDS:
+            return _complain(explained_os_error(out.failure, "Standard output: cannot be written"))
+        return code
+
+
+def _exit_code(argv: list[str]) -> int:
     try:
-        return _dispatch(list(sys.argv[1:] if argv is None else argv))
+        return _dispatch(argv)
     except ComperError as error:
-        print(f"comper: {error}", file=sys.stderr)
-        return error.exit_code
+        return _complain(error)
     except KeyboardInterrupt:
         print("comper: interrupted.", file=sys.stderr)
         return StoppedError.exit_code
-    except BrokenPipeError:
-        # The reader of our output went away (`comper games | head`): not an error. Keep Python from flushing into it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except ImportError as error:
-        print(f"comper: {error}. Install what is missing: {_extras_for(error.name)}", file=sys.stderr)
-        return UsageError.exit_code
+    except (MemoryError, RuntimeError, ImportError, OSError) as error:
+        if is_memory_error(error):
+            return _complain(explained_memory_error(error))
+        if isinstance(error, ImportError):
+            return _complain(UsageError(f"{error}. Install what is missing: {_extras_for(error.name)}"))
+        if isinstance(error, OSError):
+            return _complain(
+                explained_os_error(error, str(error.filename or "The system refuses what is needed"), is_typed=True)
+            )
+        raise  # a defect of ours
+
+
+def _complain(error: ComperError) -> int:
+    print(f"comper: {error}", file=sys.stderr)
+    return error.exit_code
 
 
 def _extras_for(package: str | None) -> str:
@@ -230,7 +259,11 @@ def _resume(args: argparse.Namespace) -> int:
     }
     if args.weights_only:
         return _print_scores(resume_weights_only(args.folders, out=args.out, **options))
-    return _print_scores(resume(args.folders, **options))
+    try:
+        return _print_scores(resume(args.folders, **options))
+    except LeftOutError as error:
+        _print_scores(error.done)
+        raise
 
 
 def _add_verify(parser: argparse.ArgumentParser, argv: list[str]) -> None:
@@ -290,13 +323,16 @@ def _add_floors(parser: argparse.ArgumentParser, argv: list[str]) -> None:
 
 def _floors(args: argparse.Namespace) -> int:
     from comper.environments.floors import Floors, load_floors, measure_floor, save_floors
-    from comper.progress import print_line
+    from comper.output import print_line
     from comper.training.train import find_environments
 
     if args.seed < 0 or (args.workers is not None and args.workers < 0) or not 1 <= args.observations_per_step <= 64:
         raise UsageError("--seed and --workers must be 0 or more, and --observations-per-step 1 to 64.")
-    floors = load_floors(args.out) if args.out is not None and args.out.exists() else Floors({})
-    for spec in find_environments(args.environments):
+    floors = load_floors(args.out) if args.out is not None and os.path.lexists(args.out) else Floors({})
+    environments = find_environments(args.environments)
+    if args.out is not None:
+        save_floors(floors, args.out)  # a place that cannot be written to is refused before minutes of measuring
+    for spec in environments:
         frames, floor = measure_floor(
             spec,
             observations_per_step=args.observations_per_step,

@@ -159,6 +159,29 @@ def num_parameters(make: NetworkFactory) -> int:
     return sum(size for _, size in described_layers(make))
 
 
+def sample_bytes(make: NetworkFactory, example: Callable[[int], Sequence[Tensor]]) -> int:
+    """Bytes that an update takes for each sample of its batch: the inputs, and what is kept for the way back.
+
+    `example(n)` makes inputs of n samples. They are computed with on torch's device of shapes alone, which takes no memory.
+    Measured against real updates of the CNN and the QLSTM it is 0.6 to 1.1 of what they took; so a quarter is added.
+    """
+    small, large = (_update_bytes(make, example, size) for size in (2, 3))
+    return (large - small) * 5 // 4
+
+
+def _update_bytes(make: NetworkFactory, example: Callable[[int], Sequence[Tensor]], size: int) -> int:
+    kept: list[int] = []
+
+    def keep(x: Tensor) -> Tensor:
+        kept.append(x.numel() * x.element_size())
+        return x
+
+    with torch.device("meta"), torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
+        inputs = example(size)
+        make()(*inputs)
+    return sum(kept) + sum(x.numel() * x.element_size() for x in inputs)
+
+
 def layer_sizes(module: nn.Module) -> list[tuple[str, int]]:
     """The layers of a module that have parameters, in order, with their number: rows of an architecture table."""
     own = [(name, sum(p.numel() for p in layer.parameters(recurse=False))) for name, layer in module.named_modules()]

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from comper.errors import DamagedFileError, UsageError
 from comper.runs.files import SEAL, is_digest, is_sealed, read_json_object, sealed, write_atomically
-from comper.runs.folder import MANIFEST_FILE
+from comper.runs.folder import MANIFEST_FILE, run_path
 
 FORMAT = 2
 READ_FORMATS = (1, FORMAT)
@@ -27,7 +27,7 @@ FINISHED = "finished"
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]*(?:[:/][A-Za-z0-9_][A-Za-z0-9._+-]*)*")
 _MAX_NAME_LENGTH = 128
-_TRIAL = re.compile(r".+/seed-[0-9]+")
+_TRIAL = re.compile(r".+/seed-[0-9]{1,19}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,6 +96,17 @@ class Manifest:
     def trial(self) -> str:
         """The trial as `population` names it."""
         return f"{self.game}/seed-{self.seed}"
+
+    def siblings(self, folder: Path) -> dict[str, Path]:
+        """Where the trials that were started together are kept, by name; none where this folder was moved or renamed."""
+        place = folder.resolve()
+        if len(place.parents) < 3 or place != run_path(place.parents[2], agent=self.agent, game=self.game, seed=self.seed):
+            return {}
+        pairs = (trial.rpartition("/seed-") for trial in self.population)
+        return {
+            f"{game}/seed-{seed}": run_path(place.parents[2], agent=self.agent, game=game, seed=int(seed))
+            for game, _, seed in pairs
+        }
 
     @classmethod
     def read(cls, folder: Path) -> Self:

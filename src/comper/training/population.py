@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -10,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 from comper.agents.agent import Agent, TrialSetup
 from comper.environments.environment import EnvironmentSpec
 from comper.environments.stepper import ProcessStepper, SerialStepper, Stepper
+from comper.errors import ResourceError, WorkerDiedError, explaining_memory_errors
 from comper.memory.compressed import make_frame_store
 from comper.memory.frame_archive import FrameArchive
 from comper.memory.frames import ObservationHistory
-from comper.progress import print_line, show_progress
+from comper.output import print_line
+from comper.progress import show_progress
 from comper.runs.checkpoints import Checkpoint
 from comper.runs.recorder import Recorder
 from comper.runs.states import check_same_shapes
@@ -76,6 +79,7 @@ def run_population(
     if any(info.resume for info in environments.infos):  # what cannot be continued exactly is not saved
         options = replace(options, checkpoint_period_steps=0)
     with ExitStack() as stack:
+        stack.enter_context(_saying_how_to_continue(members))
         for member in members:
             if member.record:
                 stack.callback(member.record.close)
@@ -98,6 +102,18 @@ def run_population(
         bar = stack.enter_context(show_progress(unit="frames", wanted=options.show_progress))
         progress = TrainingProgress(bar, config.frames, agent.metric_labels)
         Loop(config, agent, environments, [trial.trial for trial in saved], t=step).run([progress, checkpointer])
+
+
+@contextmanager
+def _saying_how_to_continue(members: Sequence[Member]) -> Iterator[None]:
+    """Turn a want of memory into a sentence, and add the command that goes on from the last checkpoint."""
+    paths = shlex.join(str(member.record.path) for member in members if member.record)
+    hint = f"What was saved before is untouched: continue with `comper resume {paths}`."
+    with explaining_memory_errors(f"Take fewer --trials, or smaller batches or memories. {hint}"):
+        try:
+            yield
+        except WorkerDiedError as error:
+            raise ResourceError(f"{error} {hint}") from None
 
 
 def _setup(seed: int, settings: RunSettings, environments: Stepper) -> TrialSetup:

@@ -7,22 +7,25 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from comper.agents.agent import AgentSpec
 from comper.agents.registry import DEFAULT_AGENT
 from comper.environments.environment import EnvironmentInfo, EnvironmentSpec
 from comper.environments.families import find_environment
 from comper.errors import UsageError
-from comper.progress import print_line
+from comper.output import print_line
 from comper.protocol import PAPER_GAMES
 from comper.runs.folder import run_path
 from comper.runs.manifest import Manifest
-from comper.runs.recorder import Recorder, check_can_begin
+from comper.runs.recorder import check_can_begin, create_all
 from comper.training import preflight
 from comper.training.conditions import conditions
 from comper.training.options import NetworkMaker, RunOptions, RunSettings, resolve_settings
 from comper.training.population import Member, make_stepper, run_population
+
+if TYPE_CHECKING:
+    import torch
 
 MAX_TRIALS = 100_000
 EnvironmentName = str | Callable[[], Any]
@@ -119,36 +122,57 @@ def start_runs(
         check_can_begin(path, settings.to_toml())
     device = options.torch_device()
     points = starting_points or [None] * len(pairs)
+    # One environment is asked before all are made: thousands of trials that do not fit take no memory.
+    first = pairs[0][0].info(settings.environment)
+    settings.check(first)
+    needs = preflight.check(settings, first, trials=len(pairs), out=out, with_checkpoints=options.with_checkpoints)
+    preflight.allow_open_files(len(pairs), options.num_workers(len(pairs)))
     with ExitStack() as stack:
         environments = stack.enter_context(make_stepper(pairs, settings, options))
-        info = environments.info
-        settings.check(info)
-        needs = preflight.check(settings, info, trials=len(pairs), out=out, with_checkpoints=options.with_checkpoints)
         population = [f"{environment.name}/seed-{s}" for environment, s in pairs]
-        members = []
-        for number, ((environment, s), path, point) in enumerate(zip(pairs, paths, points, strict=True)):
-            manifest = Manifest(
-                agent=settings.agent_name,
-                game=environment.name,
-                seed=s,
-                population=population,
-                changed=settings.changed(),
-                learns=settings.agent.agent.learns,
-                num_scored_episodes=environments.infos[number].num_scored_episodes,
-                floor=environments.infos[number].floor,
-                network=settings.own_network,
-                trusted_code=settings.outside_code,
-                started_from=point.about if point else None,
-                **conditions(environments.infos[number], device),
-            )
-            record = Recorder.create(path, settings.to_toml(), manifest)
+        manifests = [
+            new_manifest(settings, environment.name, s, info=info, device=device, population=population, point=point)
+            for (environment, s), info, point in zip(pairs, environments.infos, points, strict=True)
+        ]
+        records = create_all(paths, settings.to_toml(), manifests)
+        for record in records:
             stack.callback(record.close)
-            members.append(Member(environment.name, s, record, weights=point.weights if point else None))
+        members = [
+            Member(environment.name, s, record, weights=point.weights if point else None)
+            for (environment, s), record, point in zip(pairs, records, points, strict=True)
+        ]
         if options.show_progress:
             print_line(introduction(settings, environments.infos, str(device)))
             print_line(f"needs {needs}")
         run_population(members, settings, environments, device, options=options)
     return paths
+
+
+def new_manifest(
+    settings: RunSettings,
+    environment: str,
+    seed: int,
+    *,
+    info: EnvironmentInfo,
+    device: torch.device,
+    population: list[str],
+    point: StartingPoint | None = None,
+) -> Manifest:
+    """What a run is, before its first frame."""
+    return Manifest(
+        agent=settings.agent_name,
+        game=environment,
+        seed=seed,
+        population=population,
+        changed=settings.changed(),
+        learns=settings.agent.agent.learns,
+        num_scored_episodes=info.num_scored_episodes,
+        floor=info.floor,
+        network=settings.own_network,
+        trusted_code=settings.outside_code,
+        started_from=point.about if point else None,
+        **conditions(info, device),
+    )
 
 
 def introduction(settings: RunSettings, infos: Sequence[EnvironmentInfo], device: str) -> str:
