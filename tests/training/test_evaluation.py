@@ -82,12 +82,17 @@ def test_a_policy_predicts_and_has_q_values(run: Path) -> None:
     policy = load(run, environment=Light, network=linear_network, device="cpu")
     for side in (0, 1):
         observation = np.eye(2, dtype=np.float32)[side]
-        assert policy.predict(observation) == side
         q = policy.q_values(observation)
+        assert policy.predict(observation) == side
         assert q.shape == (2,)
         assert q.argmax() == side
+        assert np.array_equal(policy.q_values(), q)
     with pytest.raises(ValueError, match="expected"):
         policy.predict(np.zeros(3, np.float32))
+    with pytest.raises(ValueError, match="values that float32 has not"):
+        policy.predict(np.full(2, np.nan))
+    with pytest.raises(ValueError, match="epsilon = 5"):
+        policy.predict(np.zeros(2, np.float32), epsilon=5)
 
 
 def test_what_was_handed_over_from_python_must_be_handed_over_again(run: Path) -> None:
@@ -148,7 +153,7 @@ def test_wrong_use_is_refused(run: Path, tmp_path: Path) -> None:
         evaluate(run, episodes=0)
     with pytest.raises(UsageError, match="cannot be trained together"):
         train(["freeway", "gym:CartPole-v1"], "random", frames=100, out=tmp_path, **QUICK)
-    with pytest.raises(UsageError, match="unknown setting 'frame_skip'"):
+    with pytest.raises(UsageError, match="frame_skip is not a setting of gym:CartPole-v1"):
         train("gym:CartPole-v1", "random", frames=100, frame_skip=3, out=tmp_path, **QUICK)
 
 
@@ -243,3 +248,41 @@ def test_one_environment_that_cannot_be_resumed_switches_checkpoints_off_and_say
     folders = train(["freeway", "qbert"], "random", out=tmp_path, **short, **options)
     assert not any((folder / "checkpoints").exists() for folder in folders)
     assert "no checkpoints, because a run could not be resumed: ALE does not restore qbert" in capsys.readouterr().err
+
+
+def test_q_values_change_nothing_and_see_the_history(tmp_path: Path) -> None:
+    (folder,) = train("gym:CartPole-v1", "dqn", out=tmp_path, **SMALL, **QUICK)
+    once, twice = load(folder, device="cpu"), load(folder, device="cpu")
+    rng = np.random.default_rng(0)
+    for _ in range(6):
+        observation = rng.normal(size=4).astype(np.float32)
+        peeked = twice.q_values(observation)
+        assert np.array_equal(twice.q_values(observation), peeked)
+        assert once.predict(observation) == twice.predict(observation)
+        assert np.array_equal(once.q_values(), peeked)
+        assert np.array_equal(twice.q_values(), peeked)
+    once.reset()
+    with pytest.raises(ValueError, match="No observation yet"):
+        once.q_values()
+
+
+def test_an_environment_as_an_object_and_wrong_agents_and_networks_get_a_sentence(tmp_path: Path) -> None:
+    wrong: list[tuple[Any, Any, dict[str, Any], str]] = [
+        (Light(), "dqn", {}, "not the object itself"),
+        (Light, Light, {}, "give its name, or an AgentSpec"),
+        (Light, "dqn", {"network": 3}, r"give a function \(state_shape, num_actions\)"),
+    ]
+    for environment, agent, settings, says in wrong:
+        with pytest.raises(UsageError, match=says):
+            train(environment, agent, out=tmp_path, **settings, **SMALL, **QUICK)
+    (folder,) = train(Light, "random", frames=64, out=tmp_path, **QUICK)
+    with pytest.raises(OutsideCodeError, match=r"made in python:Light, not in python:Other"):
+        load(folder, environment=type("Other", (Light,), {}))
+
+
+def test_settings_are_known_by_their_synonyms_and_as_whole_numbers(tmp_path: Path) -> None:
+    (folder,) = train("gym:CartPole-v1", "dqn", out=tmp_path, lr=1e-3, gamma=0.9, timesteps=1e2, **QUICK)
+    config = (folder / "config.toml").read_text()
+    assert "step_size = 0.001\n" in config
+    assert "discount = 0.9\n" in config
+    assert "frames = 100\n" in config

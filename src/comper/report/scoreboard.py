@@ -11,7 +11,7 @@ from comper.errors import printable
 from comper.report.facts import Floors, floor_of, load_floors, num_scored_episodes
 from comper.runs.reader import RecordedTrial, read_run
 
-COLUMNS = ("game", "seed", "episodes", "frames", "steps", "score", "floor", "which is", "run folder")
+COLUMNS = ("game", "seed", "episodes", "frames", "steps", "score", "floor", "reached by", "run folder")
 EXPLANATION = "score: mean of the last episodes, while learning; floor: the score without learning (docs/protocol.md)."
 
 

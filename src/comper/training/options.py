@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from comper.agents.agent import AgentSpec, Task
 from comper.agents.registry import find_agent
 from comper.environments.environment import EnvironmentInfo, EnvironmentSettings, EnvironmentSpec
-from comper.environments.families import find_environment
+from comper.environments.families import family_settings, find_environment, outside_module
 from comper.errors import DamagedFileError, OutsideCodeError, UsageError
 from comper.importing import is_outside_name, load_object
 from comper.protocol import AgentConfig
@@ -129,9 +129,12 @@ def resolve_settings(
 ) -> RunSettings:
     """The agent's settings and the environment's, changed by the given values; everything wrong is refused here."""
     name, spec = named_agent(agent, trusted)
+    _refuse_other_families(environments, spec, values, where)
     config, environment = with_settings(default_settings(spec, _common_settings(environments)), values, where=where)
     wanted = getattr(config, "network", AUTO)
     if network is not None:
+        if not callable(network):
+            raise UsageError(f"{where}: network = {network!r}: give a function (state_shape, num_actions) -> torch.nn.Module.")
         if wanted == AUTO and not hasattr(config, "network"):
             raise UsageError(f"{where}: the agent {name} has no network.")
         config = dataclasses.replace(config, network=f"{FROM_PYTHON}{_name_of(network)}")
@@ -140,6 +143,16 @@ def resolve_settings(
     elif wanted != AUTO:
         network = load_object(_checked_name(wanted, where), what="the network", trusted=trusted)
     return RunSettings(name, spec, config, environment, network)
+
+
+def _refuse_other_families(
+    environments: Sequence[EnvironmentSpec], agent: AgentSpec, values: Mapping[str, Any], where: str
+) -> None:
+    known = {f.name for part in (agent.config, environments[0].settings) for f in dataclasses.fields(part)}
+    for family, settings in family_settings().items():
+        for f in dataclasses.fields(settings):
+            if f.name in values and f.name not in known:
+                raise UsageError(f"{where}: {f.name} is not a setting of {environments[0].name}, but of each {family}.")
 
 
 def _name_of(network: NetworkMaker) -> str:
@@ -154,7 +167,8 @@ def _check_network(make: NetworkMaker, state_shape: tuple[int, ...], num_actions
     except ValueError as error:
         raise UsageError(str(error)) from None
     except Exception as error:  # the code of others
-        raise OutsideCodeError(f"The network cannot be made ({type(error).__name__}: {error}).") from error
+        reason = f"{type(error).__name__}: {error}"
+        raise OutsideCodeError(f"make_network(state_shape, num_actions) fails ({reason}).") from error
 
 
 def _checked_name(name: str, where: str) -> str:
@@ -167,6 +181,8 @@ def named_agent(agent: str | AgentSpec, trusted: Trusted = None) -> tuple[str, A
     """An agent with the name under which a run records it."""
     if isinstance(agent, AgentSpec):
         return f"{FROM_PYTHON}{agent.name}", agent
+    if not isinstance(agent, str):
+        raise UsageError(f"The agent is a {type(agent).__name__}: give its name, or an AgentSpec.")
     return agent, find_agent(agent, trusted=trusted)
 
 
@@ -183,6 +199,13 @@ def _common_settings(environments: Sequence[EnvironmentSpec]) -> EnvironmentSett
         if type(other.settings) is not type(first.settings):
             raise UsageError(f"{first.name} and {other.name} cannot be trained together: give each a command of its own.")
     return first.settings
+
+
+def outside_modules(settings: RunSettings, infos: Sequence[EnvironmentInfo]) -> list[str]:
+    """The modules from outside comper that a run needs, which `--trust` must name."""
+    modules = [name.partition(":")[0] for name in settings.outside_code]
+    modules += [module for info in infos if (module := outside_module(info.name)) is not None]
+    return list(dict.fromkeys(modules))
 
 
 # The settings of a recorded run.
@@ -205,7 +228,10 @@ def recorded_environment(manifest: Manifest, own: OwnCode) -> EnvironmentSpec:
     """The environment a run was made in."""
     if not manifest.game.startswith(FROM_PYTHON):
         return find_environment(manifest.game, trusted=own.trusted)
-    return find_environment(_handed_over(own.environment, "environment", manifest.game))
+    spec = find_environment(_handed_over(own.environment, "environment", manifest.game))
+    if spec.name != manifest.game:
+        raise OutsideCodeError(f"The run was made in {manifest.game}, not in {spec.name}.")
+    return spec
 
 
 def recorded_settings(folder: Path, manifest: Manifest, own: OwnCode) -> RunSettings:

@@ -64,6 +64,10 @@ def train(
         train("freeway", "comper-single", frames=20_000, out="my-runs")
     """
     named = [environments] if isinstance(environments, str) or callable(environments) else environments
+    if not isinstance(named, Sequence):
+        raise UsageError(
+            f"{named!r}: give an environment's name, or a function or class that makes it, not the object itself."
+        )
     specs = find_environments(named)
     if isinstance(network, str):
         settings |= {} if network == "auto" else {"network": network}
@@ -181,7 +185,12 @@ def introduction(settings: RunSettings, infos: Sequence[EnvironmentInfo], device
     networks = settings.agent.agent.networks(settings.config, task)
     shown = ", ".join(dict.fromkeys(names))
     lines = [f"{settings.agent_name} on {shown}: {len(names)} {'trial' if len(names) == 1 else 'trials'}, {device}"]
-    lines += [f"{name}: {description}" for name, f in networks.items() if (description := getattr(f, "description", ""))]
+    lines += [f"network: {text}" for f in networks.values() if (text := getattr(f, "description", ""))]
+    if settings.own_network:
+        lines.append(f"network: {settings.own_network}")
+    decay = getattr(settings.config, "epsilon_decay_frames", 0)
+    if decay > 2 * settings.config.frames:
+        lines.append(f"exploration falls over {decay:,} frames, so most actions stay random; see --epsilon-decay-frames")
     if changed := settings.changed():
         lines.append("changed: " + ", ".join(f"{name} = {value}" for name, (value, _) in changed.items()))
     lines += [f"no checkpoints, because a run could not be resumed: {text}" for text in dict.fromkeys(unresumable) if text]
