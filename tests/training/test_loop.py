@@ -143,6 +143,22 @@ def test_a_q_value_that_is_no_number_stops_the_run() -> None:
         loop.run()
 
 
+def test_a_loss_that_is_no_number_stops_the_run_before_the_next_step() -> None:
+    class Diverging(RandomPolicy):
+        is_well = True
+
+        def learn(self, t: int, trials: Sequence[int]) -> None:
+            self.is_well = t < 3
+
+        def is_finite(self) -> bool:
+            return self.is_well
+
+    made = setups((5,), [0])
+    loop, _ = loop_of(AgentConfig(), agent_of(Diverging, AgentConfig(), made), [Corridor()], made)
+    with pytest.raises(DivergedError, match="a loss is NaN or infinite after 3 steps"):
+        loop.run()
+
+
 def test_a_reward_that_is_no_number_stops_the_run() -> None:
     made = setups((2,), [0])
     agent = agent_of(RandomPolicy, AgentConfig(), made)
