@@ -39,7 +39,7 @@ class StoredArray(NamedTuple):
 
 def write(folder: Path, about: Mapping[str, Any], columns: Mapping[str, StoredArray]) -> None:
     """Save the columns and a description (of JSON values), in place of what was saved there before."""
-    with explaining_os_errors(folder, hint="What was saved there before is untouched.", is_typed=True):
+    with explaining_os_errors(folder, hint="What is saved there, the memory before or this one, is whole.", is_typed=True):
         folder.mkdir(parents=True, exist_ok=True)
         foreign = [entry.name for entry in folder.iterdir() if not _is_ours(entry.name)]
         if foreign:

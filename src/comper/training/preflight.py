@@ -83,7 +83,7 @@ def check(settings: RunSettings, info: EnvironmentInfo, *, trials: int, out: Pat
     memory, disk = available_memory(), available_disk(out)
     if memory is not None and needs.memory > memory:
         raise ResourceError(
-            f"This run needs up to {_size(needs.memory)} of memory, and {_size(memory)} are there."
+            f"This run needs up to {_size(needs.memory)} of memory, and {_size(max(0, memory))} are there."
             " Take fewer --trials or --frames, or smaller batches or memories."
         )
     if needs.disk + MARGIN_BYTES > disk:
