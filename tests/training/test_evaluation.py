@@ -5,42 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
-import torch
 
 from comper import evaluate, load, resume, train
 from comper.errors import OutsideCodeError, StoppedError, UsageError
 from comper.training.checkpointing import Checkpointer
+from tests.training.lamp import Light, linear_network
 
 QUICK: dict[str, Any] = {"device": "cpu", "workers": 0, "show_progress": False}
 SMALL: dict[str, Any] = {"frames": 400, "replay_start_steps": 32, "target_period_steps": 40, "log_period_steps": 50}
-
-
-class Light(gymnasium.Env[Any, Any]):
-    """A lamp is left or right; the action that names its side pays 1. Sixteen steps."""
-
-    observation_space = gymnasium.spaces.Box(0, 1, (2,), np.float32)
-    action_space = gymnasium.spaces.Discrete(2)
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        super().reset(seed=seed)
-        self._steps = 0
-        return self._look(), {}
-
-    def step(self, action: int) -> Any:
-        reward = float(action == self._side)
-        self._steps += 1
-        return self._look(), reward, self._steps == 16, False, {}
-
-    def _look(self) -> Any:
-        self._side = int(self.np_random.integers(2))
-        return np.eye(2, dtype=np.float32)[self._side]
-
-
-def linear_network(state_shape: tuple[int, ...], num_actions: int) -> torch.nn.Module:
-    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(int(np.prod(state_shape)), num_actions))
 
 
 @pytest.fixture(scope="module")
@@ -150,18 +124,3 @@ def test_wrong_use_is_refused(run: Path, tmp_path: Path) -> None:
         train(["freeway", "gym:CartPole-v1"], "random", frames=100, out=tmp_path, **QUICK)
     with pytest.raises(UsageError, match="unknown setting 'frame_skip'"):
         train("gym:CartPole-v1", "random", frames=100, frame_skip=3, out=tmp_path, **QUICK)
-
-
-def test_a_network_that_does_not_fit_is_refused_before_anything_is_written(tmp_path: Path) -> None:
-    def narrow(state_shape: tuple[int, ...], num_actions: int) -> torch.nn.Module:
-        return linear_network(state_shape, num_actions + 1)
-
-    def blind(state_shape: tuple[int, ...], num_actions: int) -> torch.nn.Module:
-        return torch.nn.Linear(999, num_actions)
-
-    for network, says in ((narrow, r"expected Q-values of shape \(2, 2\)"), (blind, "cannot read states of shape")):
-        with pytest.raises(UsageError, match=says):
-            train(Light, "dqn", out=tmp_path, network=network, **SMALL, **QUICK)
-    with pytest.raises(UsageError, match="has no network"):
-        train(Light, "random", out=tmp_path, frames=100, network=linear_network, **QUICK)
-    assert list(tmp_path.iterdir()) == []
