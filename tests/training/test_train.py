@@ -16,7 +16,6 @@ from comper.training.train import train
 from tests.training.lamp import Light, linear_network
 from tests.training.small_runs import SMALL, interrupted
 
-
 QUICK: dict[str, Any] = {"device": "cpu", "workers": 0, "show_progress": False}
 SHORT = ["--frames", "400", "--episode-cap-frames", "600"]
 AGENT_FLAGS = {
