@@ -6,7 +6,6 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -16,34 +15,10 @@ from comper.agents.registry import find_agent
 from comper.errors import OutsideCodeError, StoppedError, UsageError
 from comper.training.checkpointing import Checkpointer
 from comper.training.randomness import environment_seed, evaluation_seed
+from tests.training.lamp import Light, linear_network
 
 QUICK: dict[str, Any] = {"device": "cpu", "workers": 0, "show_progress": False}
 SMALL: dict[str, Any] = {"frames": 400, "replay_start_steps": 32, "target_period_steps": 40, "log_period_steps": 50}
-
-
-class Light(gymnasium.Env[Any, Any]):
-    """A lamp is left or right; the action that names its side pays 1. Sixteen steps."""
-
-    observation_space = gymnasium.spaces.Box(0, 1, (2,), np.float32)
-    action_space = gymnasium.spaces.Discrete(2)
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        super().reset(seed=seed)
-        self._steps = 0
-        return self._look(), {}
-
-    def step(self, action: int) -> Any:
-        reward = float(action == self._side)
-        self._steps += 1
-        return self._look(), reward, self._steps == 16, False, {}
-
-    def _look(self) -> Any:
-        self._side = int(self.np_random.integers(2))
-        return np.eye(2, dtype=np.float32)[self._side]
-
-
-def linear_network(state_shape: tuple[int, ...], num_actions: int) -> torch.nn.Module:
-    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(int(np.prod(state_shape)), num_actions))
 
 
 @pytest.fixture(scope="module")

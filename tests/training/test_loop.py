@@ -187,3 +187,44 @@ def test_a_weight_that_is_no_number_stops_the_run_at_the_next_update(network: st
         loop.run()
     assert loop.t == 40  # learned from at step 40, noticed before step 41
     assert tape.totals is None
+
+
+class Diverging(RandomPolicy):
+    """Learns until something in it is no number any more."""
+
+    def __init__(self, made: Any, *, what: str, at: int):
+        super().__init__(AgentConfig(), task_of(made), made, device=torch.device("cpu"))
+        self.what, self.at, self.calls = what, at, 0
+
+    def act(self, states: Any, epsilon: Sequence[float], trials: Sequence[int]) -> Any:
+        self.calls += 1
+        actions, q = super().act(states, epsilon, trials)
+        return actions, np.where(self.what == "q" and self.calls > self.at, np.nan, q)
+
+    def is_finite(self) -> bool:
+        return not (self.what == "loss" and self.calls >= self.at)
+
+
+@pytest.mark.parametrize("what", ["q", "loss"])
+def test_a_value_that_is_no_number_stops_the_run_within_one_step(what: str) -> None:
+    made = setups((5,), [0])
+    agent = Diverging(made, what=what, at=7)
+    loop, _ = loop_of(AgentConfig(frames=100), agent, [Corridor()], made)
+    with pytest.raises(DivergedError, match="diverged"):
+        loop.run()
+    assert loop.t in (6, 7)
+
+
+@pytest.mark.parametrize("reward", [float("nan"), float("inf")])
+def test_a_reward_that_is_no_number_stops_the_run(reward: float) -> None:
+    class Generous(Corridor):
+        def step(self, action: int) -> Any:
+            import dataclasses
+
+            return dataclasses.replace(super().step(action), reward=reward)
+
+    made = setups((5,), [0])
+    loop, _ = loop_of(AgentConfig(frames=100), agent_of(RandomPolicy, AgentConfig(), made), [Generous()], made)
+    with pytest.raises(DivergedError, match="a reward"):
+        loop.run()
+    assert loop.t == 0
