@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -188,14 +189,13 @@ def test_no_global_generator_is_touched(name: str) -> None:
 class Countdown:
     """A game that is over after some steps, each of which pays 1."""
 
-    observation_shape = (1,)
-    observation_dtype = np.dtype(np.uint8)
-    action_names = ("wait",)
-    time_limit_frames = None
-    identity: ClassVar = {}
-
     def __init__(self, length: int):
         self._length, self._steps = length, 0
+        self.observation_shape: tuple[int, ...] = (1,)
+        self.observation_dtype: np.dtype[Any] = np.dtype(np.uint8)
+        self.action_names: tuple[str, ...] = ("wait",)
+        self.time_limit_frames: int | None = None
+        self.identity: Mapping[str, str] = {}
 
     def reset(self, seed: int) -> Any:
         self._steps = 0
