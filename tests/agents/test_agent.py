@@ -77,7 +77,7 @@ def test_an_agent_must_act() -> None:
             pass
 
     with pytest.raises(TypeError, match=r"abstract method '?act"):
-        agent_of(Idle, AgentConfig(), setups((2,), [0]))
+        agent_of(Idle, AgentConfig(), setups((2,), [0]))  # type: ignore[type-abstract]
 
 
 def test_the_parts_of_one_trial_are_saved_and_read_back_by_name() -> None:

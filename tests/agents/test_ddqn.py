@@ -57,7 +57,8 @@ def test_a_cut_episode_is_judged_by_the_state_it_was_cut_at() -> None:
 
 def test_it_learns_from_the_start_on_at_every_period_and_the_target_network_follows() -> None:
     trial = Tabular(DDQNAgent, changed(replay_start_steps=6, train_period_steps=4, target_period_steps=10, batch_size=3))
-    learned, is_behind = [], []
+    learned: list[int] = []
+    is_behind: list[int] = []
     for t in range(1, 25):
         trial.store(t % 5, 0, 1.0, (t + 1) % 5)
         trial.agent.learn(t, [0])

@@ -47,7 +47,7 @@ def test_an_update_moves_the_value_of_the_action_taken_towards_its_target_and_no
 
 def test_it_learns_from_the_start_on_at_every_period() -> None:
     trial = Tabular(DQNAgent, changed(replay_start_steps=6, train_period_steps=4, batch_size=3))
-    learned = []
+    learned: list[int] = []
     for t in range(1, 21):
         trial.store(t % 5, 0, 0.0, (t + 1) % 5)
         trial.agent.learn(t, [0])
