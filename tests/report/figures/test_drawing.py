@@ -40,10 +40,11 @@ def drawn(name: str = "mine", title: str = "Mine") -> Drawn:
 
 def test_a_figure_is_the_same_in_every_byte_whatever_the_users_settings_are() -> None:
     first = drawn()
-    with matplotlib.rc_context({"font.size": 30, "svg.hashsalt": "other", "lines.linewidth": 9}):
+    with matplotlib.rc_context({"font.size": 30, "svg.hashsalt": "other", "lines.linewidth": 9, "axes.facecolor": "red"}):
         again = drawn()
         assert matplotlib.rcParams["font.size"] == 30  # and they are left alone
     assert (first.svg, first.png) == (again.svg, again.png)
+    assert b"date" not in first.svg
     assert first.png.startswith(b"\x89PNG")
     assert (first.name, first.title, first.sentence, first.section) == ("mine", "Mine", "What it shows.", "cost")
 

@@ -12,7 +12,6 @@ from ..conftest import MakeRun, only, row_of, summary_of, write_manifest
 
 
 def test_floors_are_listed_at_the_papers_period_and_at_the_agents_own(make_run: MakeRun, tmp_path: Path) -> None:
-    make_run("ours", "freeway")
     make_run("slow", "freeway", observation="stacked")
     make_run("odd", "freeway", frame_skip=7)  # nobody measured that
     make_run("ours", "breakout")
@@ -39,14 +38,14 @@ def test_interim_floors_are_called_so(make_run: MakeRun, tmp_path: Path) -> None
 
 
 def test_every_intact_trial_is_listed_also_the_unfinished(make_run: MakeRun, tmp_path: Path) -> None:
-    write_manifest(make_run("b", "freeway", 1, [1.0, 2.0, 3.0, 4.0]), wall_seconds=90.0, commit="abcdef0123456789")
-    make_run("a", "freeway", 0, [5.0], finished=False)
+    write_manifest(make_run("b", "freeway", 0, [1.0, 2.0, 3.0, 4.0]), wall_seconds=90.0, commit="abcdef0123456789")
+    make_run("a", "freeway", 1, [5.0], finished=False)
     table = only(trials_table(summary_of(tmp_path)))
     rows = table.csv_rows()
-    assert [tuple(row[:3]) for row in rows[1:]] == [("a", "freeway", "0"), ("b", "freeway", "1")]
-    row = row_of(table, "b", "freeway", "1")
+    assert [tuple(row[:3]) for row in rows[1:]] == [("a", "freeway", "1"), ("b", "freeway", "0")]
+    row = row_of(table, "b", "freeway", "0")
     # The last three of four: (2 + 3 + 4) / 3
     assert (row["episodes"], row["frames"], row["steps"], row["score"], row["minutes"]) == ("4", "400", "80", "3.00", "1.5")
     assert (row["status"], row["device"], row["commit"]) == ("finished", "cpu", "abcdef0123")
-    unfinished = row_of(table, "a", "freeway", "0")
+    unfinished = row_of(table, "a", "freeway", "1")
     assert (unfinished["score"], unfinished["status"], unfinished["minutes"]) == ("5.00", "running", "")
