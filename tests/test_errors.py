@@ -1,51 +1,102 @@
-"""Errors a user can mend: one sentence that any terminal can show, and an exit code of its own."""
+"""Errors of the system and a want of memory become sentences with exit codes, wherever they happen."""
 
 from __future__ import annotations
 
-import re
+import errno
+import os
 from pathlib import Path
 
 import pytest
 
-from comper import errors
-from comper.cli import EXIT_CODES
-from comper.errors import ComperError, DamagedFileError, OutsideCodeError, UsageError, printable
-
-CODES = {
-    "ComperError": 1,
-    "UsageError": 2,
-    "OutsideCodeError": 2,
-    "DamagedFileError": 3,
-    "ResourceError": 4,
-    "DivergedError": 5,
-    "LockedError": 6,
-    "StoppedError": 130,
-}
-
-
-def test_every_error_has_its_exit_code() -> None:
-    found = {name: thing for name, thing in vars(errors).items() if isinstance(thing, type) and issubclass(thing, ComperError)}
-    assert {name: kind.exit_code for name, kind in found.items()} == CODES
-    assert issubclass(OutsideCodeError, UsageError)
-
-
-def test_the_help_and_the_documentation_list_the_same_codes() -> None:
-    codes = {str(code) for code in CODES.values()} - {"1"}
-    assert set(re.findall(r"\d+", EXIT_CODES)) == codes | {"0"}
-    table = (Path(__file__).parents[1] / "docs" / "reliability.md").read_text().split("| exit code |", 1)[1]
-    assert codes <= set(re.findall(r"^\| *(\d+) *\|", table, flags=re.MULTILINE))
+from comper.cli import main
+from comper.errors import (
+    ComperError,
+    ResourceError,
+    UsageError,
+    explained_os_error,
+    explaining_memory_errors,
+    explaining_os_errors,
+    is_memory_error,
+)
 
 
 @pytest.mark.parametrize(
-    ("text", "shown"),
+    ("number", "kind", "says"),
     [
-        ("plain, with ε and \n a line", "plain, with ε and \n a line"),
-        ("a\x1b[31mred", r"a\x1b[31mred"),
-        ("bell\a, tab\t, return\r", r"bell\x07, tab\t, return\r"),
-        ("broken \udc80 name", r"broken \udc80 name"),
-        ("right\u202eto left", r"right\u202eto left"),
+        (errno.ENOSPC, ResourceError, "No space left on device). Make room"),
+        (errno.EDQUOT, ResourceError, "Make room"),
+        (errno.EROFS, ResourceError, "Read-only file system"),
+        (errno.EACCES, ResourceError, "Get the right to write there"),
+        (errno.EMFILE, ResourceError, "ulimit -n"),
+        (errno.EIO, ResourceError, "Input/output error"),
+        (errno.ENAMETOOLONG, UsageError, "File name too long"),
+        (errno.ENOTDIR, UsageError, "Not a directory"),
     ],
 )
-def test_what_a_terminal_would_obey_is_escaped(text: str, shown: str) -> None:
-    assert printable(text) == shown
-    assert str(DamagedFileError(text)) == shown
+def test_a_wrong_path_is_wrong_use_and_all_else_a_want_of_room(number: int, kind: type[ComperError], says: str) -> None:
+    with pytest.raises(kind) as error, explaining_os_errors("here", is_typed=True):
+        raise OSError(number, os.strerror(number), "there")
+    assert str(error.value).startswith("here: cannot be written (")
+    assert says in str(error.value)
+
+
+def test_a_path_that_nobody_typed_is_never_wrong_use() -> None:
+    assert explained_os_error(OSError(errno.ENOENT, "gone"), "it").exit_code == 4
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:127] . DefaultCPUAllocator: can't allocate memory: you tried"),
+        RuntimeError("CUDA out of memory. Tried to allocate 20.00 GiB"),
+        ImportError("libtorch_cpu.so: failed to map segment from shared object"),
+        RuntimeError("can't start new thread"),
+        OSError(errno.ENOMEM, "Cannot allocate memory"),
+    ],
+)
+def test_a_want_of_memory_is_known_by_its_type_or_its_words(error: Exception) -> None:
+    assert is_memory_error(error)
+    with pytest.raises(ResourceError, match="too little memory") as found, explaining_memory_errors("Take less."):
+        raise error
+    assert found.value.exit_code == 4
+    assert "Take less." in str(found.value)
+
+
+def test_other_errors_stay_what_they_are() -> None:
+    with pytest.raises(RuntimeError, match="a defect"), explaining_memory_errors():
+        raise RuntimeError("a defect")
+
+
+@pytest.mark.parametrize("error", [MemoryError(), OSError(errno.EMFILE, "Too many open files"), RuntimeError("out of memory")])
+def test_the_command_line_ends_with_4_wherever_it_happens(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail() -> None:
+        raise error
+
+    monkeypatch.setattr("comper.environments.games.available_games", fail)
+    assert main(["games"]) == 4
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs /proc")
+@pytest.mark.parametrize("place", ["/proc/nowhere", "x" * 300, "file/below"])
+def test_places_that_cannot_be_written_to_are_refused_by_every_command(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("")
+    log = tmp_path / "logs" / "v5-pong-1"
+    log.mkdir(parents=True)
+    (log / "progress.json").write_text('{"Rom": "pong"}\n')
+    commands = [
+        ["train", "pong", "--agent", "random", "--frames", "10", "--out", place],
+        ["floors", "gym:CartPole-v1", "--workers", "0", "--out", place],
+        ["import-release", "logs", "--agent", "a", "--out", place],
+    ]
+    for words in commands:
+        assert main(words) in (2, 4), words
+        lines = capsys.readouterr().err.splitlines()
+        assert any(words in lines[-1] for words in ("cannot be written", "File name too long", "of disk")), lines
+        assert len(lines) == 1, "refused before anything is done"

@@ -8,7 +8,8 @@ import sys
 
 import pytest
 
-from comper.progress import UnbreakableOutput, duration, percentage, show_progress
+from comper.output import UnbreakableOutput
+from comper.progress import duration, percentage, show_progress
 
 DETAILS = "48 episodes, last score 1,250, 312 steps/s, TM 812, RTM 4,512, replay 10,000, 3 of 5 trials running"
 

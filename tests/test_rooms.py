@@ -15,7 +15,8 @@ SOURCE = Path(__file__).parents[1] / "src" / "comper"
 
 ARROWS: dict[str, set[str]] = {
     "errors": set(),
-    "progress": set(),
+    "output": set(),
+    "progress": {"output"},
     "settings": {"errors"},
     "importing": {"errors"},
     "protocol": {"settings"},
@@ -26,7 +27,8 @@ ARROWS: dict[str, set[str]] = {
     "agents": {"errors", "settings", "importing", "protocol", "memory", "networks", "learners"},
     "runs": {"errors"},
     "training": {
-        "errors", "progress", "settings", "importing", "protocol", "environments", "memory", "networks", "agents", "runs",
+        "errors", "output", "progress", "settings", "importing", "protocol", "environments", "memory", "networks", "agents",
+        "runs",
     },
     "report": {"errors", "progress", "protocol", "environments", "runs"},
 }  # fmt: skip

@@ -7,16 +7,29 @@ import difflib
 import json
 import os
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 from comper import __version__
-from comper.errors import ComperError, DamagedFileError, UsageError
+from comper.errors import (
+    ComperError,
+    DamagedFileError,
+    LeftOutError,
+    OutsideCodeError,
+    StoppedError,
+    UsageError,
+    explained_memory_error,
+    explained_os_error,
+    is_memory_error,
+)
+from comper.output import unbreakable_streams
+from comper.settings import add_flags, flag_values, read_settings, whole_number
 
 EXIT_CODES = "exit codes: 0 done, 2 wrong use, 3 damaged file, 4 disk or memory, 5 diverged, 6 locked, 130 interrupted"
-INTERRUPTED = 130
-DEFAULT_AGENT = "comper-single"
+PRINTING_COMMANDS = ("evaluate", "verify", "describe", "agents", "games", "floors")
+"""What they print is what they were called for: where it is lost they fail. The others leave files, and keep their code."""
 
 Run = Callable[[argparse.Namespace], int]
 
@@ -25,27 +38,71 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; a problem is printed in a sentence or two on stderr, with an exit code, never as a traceback."""
     # Threads that wait should sleep: spinning ones starve each other as soon as a machine is busy (docs/performance.md).
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    words = [_with_hyphens(word) for word in (sys.argv[1:] if argv is None else argv)]
+    with unbreakable_streams() as out:
+        code = _exit_code(words)
+        out.flush()
+        if code == 0 and out.failure is not None and words[0] in PRINTING_COMMANDS:
+            return _complain(explained_os_error(out.failure, "Standard output: cannot be written"))
+        return code
+
+
+def _with_hyphens(word: str) -> str:
+    """--batch_size is --batch-size."""
+    flag, equals, value = word.partition("=")
+    return flag.replace("_", "-") + equals + value if word.startswith("--") else word
+
+
+def _exit_code(argv: list[str]) -> int:
     try:
-        return _dispatch(list(sys.argv[1:] if argv is None else argv))
+        return _dispatch(argv)
     except ComperError as error:
-        print(f"comper: {error}", file=sys.stderr)
-        return error.exit_code
+        return _complain(error)
     except KeyboardInterrupt:
         print("comper: interrupted.", file=sys.stderr)
-        return INTERRUPTED
-    except BrokenPipeError:
-        # The reader of our output went away (`comper games | head`): not an error. Keep Python from flushing into it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except ImportError as error:
-        print(f"comper: {error}. Install what is missing: {_extras_for(error.name)}", file=sys.stderr)
-        return UsageError.exit_code
+        return StoppedError.exit_code
+    except Exception as error:
+        if sys.flags.dev_mode:  # python -X dev -m comper ...
+            raise
+        return _complain(_explained(error))
+
+
+def _explained(error: Exception) -> ComperError:
+    """What went wrong as a sentence: memory, a missing package, the system, or a place in code."""
+    if is_memory_error(error):
+        return explained_memory_error(error)
+    if isinstance(error, ImportError):
+        return UsageError(f"{error}. Install what is missing: {_extras_for(error.name)}")
+    if isinstance(error, OSError):
+        return explained_os_error(error, str(error.filename or "The system refuses what is needed"), is_typed=True)
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    place = f"{type(error).__name__}: {error} ({last.filename}, line {last.lineno})"
+    if is_own_file(last.filename):
+        return ComperError(f"{place}. The whole traceback: python -X dev -m comper ...")
+    return OutsideCodeError(f"code from outside comper failed: {place}.")
+
+
+def is_own_file(filename: str) -> bool:
+    """Whether a file is part of this package, or of what it is built on."""
+    folders = (os.path.dirname(__file__), sys.prefix, sys.base_prefix)
+    return any(os.path.realpath(filename).startswith(os.path.realpath(folder) + os.sep) for folder in folders)
+
+
+def _complain(error: ComperError) -> int:
+    print(f"comper: {error}", file=sys.stderr)
+    return error.exit_code
 
 
 def _extras_for(package: str | None) -> str:
     root = (package or "").partition(".")[0]
     extra = {"torch": "train", "safetensors": "train", "matplotlib": "report", "jinja2": "report"}.get(root, "all")
     return f'pip install "comper[{extra}]"'
+
+
+def _folder(text: str) -> Path:
+    if not text:
+        raise argparse.ArgumentTypeError("a folder needs a name")
+    return Path(text)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -122,15 +179,15 @@ def _owner_hint(flag: str, args: argparse.Namespace) -> str:
 
 
 def _example(parser: argparse.ArgumentParser, *lines: str) -> None:
-    parser.epilog = "example:\n" + "\n".join(f"  {line}" for line in lines)
+    parser.epilog = ("examples:\n" if len(lines) > 1 else "example:\n") + "\n".join(f"  {line}" for line in lines)
 
 
 # comper train
 
 
 def _add_train(parser: argparse.ArgumentParser, argv: list[str]) -> None:
+    from comper.agents.registry import DEFAULT_AGENT
     from comper.environments.families import family_settings
-    from comper.settings import add_flags
 
     _example(
         parser,
@@ -145,11 +202,13 @@ def _add_train(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     parser.add_argument("environments", nargs="+", metavar="ENV", help=text)
     text = "see `comper agents`, or my_module:my_agent (default: %(default)s)"
     parser.add_argument("--agent", default=DEFAULT_AGENT, metavar="A", help=text)
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the first trial (default: %(default)s)")
+    parser.add_argument(
+        "--seed", type=whole_number, default=0, metavar="N", help="seed of the first trial (default: %(default)s)"
+    )
     text = "trials of each environment, with seeds N, N+1, ... (default: 1)"
-    parser.add_argument("--trials", type=int, default=1, metavar="T", help=text)
+    parser.add_argument("--trials", type=whole_number, default=1, metavar="T", help=text)
     text = "where run folders go (default: %(default)s)"
-    parser.add_argument("--out", type=Path, default=Path("runs"), metavar="DIR", help=text)
+    parser.add_argument("--out", type=_folder, default=Path("runs"), metavar="DIR", help=text)
     _add_run_options(parser)
     text = "settings from a TOML file; a flag wins over the file"
     parser.add_argument("--config", type=Path, metavar="FILE", help=text)
@@ -161,7 +220,7 @@ def _add_train(parser: argparse.ArgumentParser, argv: list[str]) -> None:
 
 def _agent_in(argv: list[str]) -> Any:
     """The agent whose settings are flags; it must be known before the other flags can be read."""
-    from comper.agents.registry import find_agent
+    from comper.agents.registry import DEFAULT_AGENT, find_agent
 
     parser = _Parser(prog="comper train", add_help=False, allow_abbrev=False)
     parser.add_argument("--agent", default=DEFAULT_AGENT)
@@ -169,15 +228,14 @@ def _agent_in(argv: list[str]) -> Any:
 
 
 def _train(args: argparse.Namespace) -> int:
-    from comper.settings import flag_values, read_settings
     from comper.training.options import RunOptions, resolve_settings
     from comper.training.train import find_environments, train_population
 
     environments = find_environments(args.environments)
     from_file = read_settings(args.config) if args.config is not None else {}
     # The file is checked by itself first, so that an error names the place it is in.
-    resolve_settings(args.agent, environments, from_file, where=str(args.config))
-    settings = resolve_settings(args.agent, environments, from_file | flag_values(args), where="comper train")
+    resolve_settings(args.agent, environments, from_file, where=str(args.config or "train"))
+    settings = resolve_settings(args.agent, environments, from_file | flag_values(args), where="train")
     options = RunOptions(args.device, args.workers, args.checkpoint_period_steps)
     folders = train_population(environments, settings, seed=args.seed, trials=args.trials, out=args.out, options=options)
     return _print_scores(folders)
@@ -194,9 +252,9 @@ def _print_scores(folders: Sequence[Path]) -> int:
 def _add_run_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="auto", metavar="D", help="auto, cpu or cuda (default: auto)")
     text = "processes for the environments; 0: none (default: by cores)"
-    parser.add_argument("--workers", type=int, metavar="N", help=text)
+    parser.add_argument("--workers", type=whole_number, metavar="N", help=text)
     text = "agent steps between checkpoints; 0: never (default: 5,000 steps or 2 minutes, under 1 %% of the time)"
-    parser.add_argument("--checkpoint-period-steps", type=int, metavar="N", help=text)
+    parser.add_argument("--checkpoint-period-steps", type=whole_number, metavar="N", help=text)
 
 
 # comper resume, verify, evaluate
@@ -231,7 +289,11 @@ def _resume(args: argparse.Namespace) -> int:
     }
     if args.weights_only:
         return _print_scores(resume_weights_only(args.folders, out=args.out, **options))
-    return _print_scores(resume(args.folders, **options))
+    try:
+        return _print_scores(resume(args.folders, **options))
+    except LeftOutError as error:
+        _print_scores(error.done)
+        raise
 
 
 def _add_verify(parser: argparse.ArgumentParser, argv: list[str]) -> None:
@@ -256,10 +318,14 @@ def _add_evaluate(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     _example(parser, "comper evaluate runs/dqn/pong/seed-0 --episodes 30")
     parser.set_defaults(run=_evaluate)
     parser.add_argument("folder", type=Path, metavar="RUN", help="a run folder with saved weights")
-    parser.add_argument("--episodes", type=int, default=10, metavar="N", help="episodes to play (default: %(default)s)")
+    parser.add_argument(
+        "--episodes", type=whole_number, default=10, metavar="N", help="episodes to play (default: %(default)s)"
+    )
     text = "share of random actions (default: %(default)s)"
     parser.add_argument("--epsilon", type=float, default=0.001, metavar="X", help=text)
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the episodes (default: %(default)s)")
+    parser.add_argument(
+        "--seed", type=whole_number, default=0, metavar="N", help="seed of the episodes (default: %(default)s)"
+    )
     parser.add_argument("--device", default="auto", metavar="D", help="auto, cpu or cuda (default: auto)")
     _add_trust(parser)
 
@@ -282,22 +348,27 @@ def _add_floors(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     parser.set_defaults(run=_floors)
     text = "environments (default: the paper's eight games)"
     parser.add_argument("environments", nargs="*", default=["paper"], metavar="ENV", help=text)
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the measurement (default: %(default)s)")
-    parser.add_argument("--workers", type=int, metavar="N", help="processes (default: one per core)")
+    parser.add_argument(
+        "--seed", type=whole_number, default=0, metavar="N", help="seed of the measurement (default: %(default)s)"
+    )
+    parser.add_argument("--workers", type=whole_number, metavar="N", help="processes (default: one per core)")
     text = "observations an action is held for: 4 for a stacked agent's decision period (default: %(default)s)"
-    parser.add_argument("--observations-per-step", type=int, default=1, metavar="N", help=text)
+    parser.add_argument("--observations-per-step", type=whole_number, default=1, metavar="N", help=text)
     parser.add_argument("--out", type=Path, metavar="FILE", help="a JSON file to write, or to add to")
 
 
 def _floors(args: argparse.Namespace) -> int:
     from comper.environments.floors import Floors, load_floors, measure_floor, save_floors
-    from comper.progress import print_line
+    from comper.output import print_line
     from comper.training.train import find_environments
 
     if args.seed < 0 or (args.workers is not None and args.workers < 0) or not 1 <= args.observations_per_step <= 64:
         raise UsageError("--seed and --workers must be 0 or more, and --observations-per-step 1 to 64.")
-    floors = load_floors(args.out) if args.out is not None and args.out.exists() else Floors({})
-    for spec in find_environments(args.environments):
+    floors = load_floors(args.out) if args.out is not None and os.path.lexists(args.out) else Floors({})
+    environments = find_environments(args.environments)
+    if args.out is not None:
+        save_floors(floors, args.out)  # a place that cannot be written to is refused before minutes of measuring
+    for spec in environments:
         frames, floor = measure_floor(
             spec,
             observations_per_step=args.observations_per_step,

@@ -1,4 +1,15 @@
-"""What can go wrong in a way the user can mend: one sentence each, and the exit code of the command line."""
+"""What can go wrong in a way the user can mend: one sentence each, and the exit code of the command line.
+
+This is also the one place that turns the errors of the operating system, and a want of memory, into such sentences.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 
 
 def printable(text: str) -> str:
@@ -53,3 +64,86 @@ class StoppedError(ComperError):
     """A signal asked the run to stop, and it did, in good order."""
 
     exit_code = 130
+
+
+class LeftOutError(ComperError):
+    """Some runs could not be continued; the others were."""
+
+    def __init__(self, text: str, *, exit_code: int, done: Sequence[Path]) -> None:
+        super().__init__(text)
+        self.exit_code = exit_code
+        self.done = list(done)
+
+
+class WorkerDiedError(ResourceError):
+    """A worker process that ended by itself; mostly the system has killed it for want of memory."""
+
+
+# Errors of the operating system
+
+_WRONG_PLACES = (
+    errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENOTEMPTY, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL,
+)  # fmt: skip
+"""What the system says of a path that cannot be one; all else is a want of room or of rights."""
+
+_REMEDIES = {
+    errno.ENOSPC: "Make room",
+    errno.EDQUOT: "Make room",
+    errno.EMFILE: "Allow more open files with `ulimit -n 4096`",
+    errno.ENFILE: "Close other programs",
+    errno.EACCES: "Get the right to write there",
+    errno.EROFS: "Choose a place that can be written to",
+}
+
+
+@contextmanager
+def explaining_os_errors(path: str | os.PathLike[str], *, hint: str = "", is_typed: bool = False) -> Iterator[None]:
+    """While a file or folder is written: what the system objects to becomes a sentence, with the exit code 4.
+
+    Where the user has typed the path (`is_typed`) and it cannot be one, that is wrong use, with the exit code 2.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise explained_os_error(error, f"{os.fspath(path)}: cannot be written", hint=hint, is_typed=is_typed) from None
+
+
+def explained_os_error(error: OSError, problem: str, *, hint: str = "", is_typed: bool = False) -> ComperError:
+    """The error as a sentence."""
+    reason = error.strerror or str(error) or type(error).__name__
+    remedy = _REMEDIES.get(error.errno or 0)
+    sentence = f"{problem} ({reason})." + (f" {remedy}." if remedy else "") + (f" {hint}" if hint else "")
+    return UsageError(sentence) if is_typed and error.errno in _WRONG_PLACES else ResourceError(sentence)
+
+
+# A want of memory
+
+_MEMORY_WORDS = (
+    "allocate memory", "not enough memory", "bad_alloc", "out of memory", "failed to map segment", "start new thread",
+)  # fmt: skip
+
+
+def is_memory_error(error: BaseException) -> bool:
+    """Whether memory, or threads, ran out: Python and NumPy say so by type, torch and the dynamic linker in words alone."""
+    if isinstance(error, MemoryError):
+        return True
+    text = str(error).lower()
+    return isinstance(error, RuntimeError | ImportError | OSError) and any(words in text for words in _MEMORY_WORDS)
+
+
+@contextmanager
+def explaining_memory_errors(hint: str = "") -> Iterator[None]:
+    """While much is computed: a want of memory becomes a sentence with the exit code 4."""
+    try:
+        yield
+    except (MemoryError, RuntimeError, ImportError, OSError) as error:
+        if not is_memory_error(error):
+            raise
+        raise explained_memory_error(error, hint) from None
+
+
+def explained_memory_error(error: BaseException, hint: str = "") -> ResourceError:
+    """The error as a sentence."""
+    lines = str(error).strip().splitlines()
+    reason = f" ({lines[0][:200]})" if lines else ""
+    return ResourceError(f"There is too little memory{reason}." + (f" {hint}" if hint else ""))

@@ -13,8 +13,10 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, Protocol, TextIO
+
+from comper.output import UnbreakableOutput
 
 QUIET_SECONDS = 1.0
 """No bar before the work has taken this long."""
@@ -50,40 +52,6 @@ def show_progress(title: str = "", *, unit: str = "", wanted: bool = True, strea
         yield bar
     finally:
         bar.close()
-
-
-def print_line(text: str) -> None:
-    """Print to standard error; an output that breaks does not matter."""
-    if sys.stderr is not None:
-        output = UnbreakableOutput(sys.stderr)
-        output.write(text + "\n")
-        output.flush()
-
-
-class UnbreakableOutput:
-    """A text stream that swallows what it cannot write, so that a broken output never ends the work."""
-
-    def __init__(self, stream: TextIO):
-        self._stream = stream
-        self.encoding: str = getattr(stream, "encoding", None) or "utf-8"
-
-    def write(self, text: str) -> int:
-        """Write what can be written; characters the stream cannot encode become question marks."""
-        with suppress(OSError, ValueError):  # ValueError: the file was closed
-            self._stream.write(text.encode(self.encoding, "replace").decode(self.encoding))
-        return len(text)
-
-    def flush(self) -> None:
-        """Flush, if possible."""
-        with suppress(OSError, ValueError):
-            self._stream.flush()
-
-    def isatty(self) -> bool:
-        """Whether a person watches."""
-        try:
-            return self._stream.isatty()
-        except (OSError, ValueError):
-            return False
 
 
 class _Nothing:

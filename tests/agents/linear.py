@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from comper.agents.agent import Agent
 from comper.memory.transitions import Transition
 from comper.protocol import AgentConfig
 from tests.toys import setups, task_of
@@ -35,7 +34,7 @@ class OneMatrix(torch.nn.Module):
 class Tabular:
     """One trial of an agent over `num_states` states, and the (batch, target) of each of its updates."""
 
-    def __init__(self, kind: type[Agent], config: AgentConfig, num_states: int = 5):
+    def __init__(self, kind: Any, config: AgentConfig, num_states: int = 5):
         (self.setup,) = setups((num_states,), [0])
         task = dataclasses.replace(task_of([self.setup], NUM_ACTIONS), make_network=lambda shape, n: OneMatrix(num_states))
         made: Any = kind(config, task, [self.setup], device=torch.device("cpu"))

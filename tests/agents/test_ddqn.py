@@ -1,114 +1,117 @@
-"""Double DQN by hand: one network chooses, the other judges; returns over n steps."""
+"""Double DQN by hand: one network chooses and the other evaluates, returns over several steps, Adam, Huber's loss."""
 
 from __future__ import annotations
 
 import dataclasses
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
-from comper.agents.ddqn import DDQN, DDQNAgent, DDQNConfig
-from tests.agents.linear import Tabular
-from tests.toys import setups, task_of
+from comper.agents.ddqn import DDQNAgent, DDQNConfig
+from tests.agents.replay_agent import ReplayAgent
 
 CONFIG = DDQNConfig(
-    observation="single", discount=0.5, num_steps=1, replay_start_steps=1, train_period_steps=1, target_period_steps=1_000,
-    batch_size=64, reward_clip=0.0, step_size=0.01,
+    observation="single", replay_start_steps=1, train_period_steps=1, target_period_steps=1_000, batch_size=64, discount=0.5,
+    step_size=0.01, num_steps=2,
 )  # fmt: skip
 
 
-def changed(**changes: Any) -> DDQNConfig:
-    return dataclasses.replace(CONFIG, **changes)
+def ddqn(seed: int = 0, **changes: Any) -> ReplayAgent:
+    return ReplayAgent(DDQNAgent, dataclasses.replace(CONFIG, **changes), seed)
 
 
-def test_the_network_chooses_the_next_action_and_the_target_network_judges_it() -> None:
-    trial = Tabular(DDQNAgent, CONFIG)
-    trial.set_values([[0, 0], [9, 0], [1, 2], [0, 0], [0, 0]], target=[[0, 0], [-2, 4], [6, 8], [0, 0], [0, 0]])
-    trial.store(0, 0, 1.0, 1)  # Θ chooses 0, Θ' says -2: 1 + 0.5·(-2). Its best would be 4, Θ's own value 9.
-    trial.store(1, 0, 1.0, 2)  # Θ chooses 1, Θ' says 8: 1 + 0.5·8
-    trial.agent.learn(2, [0])
-    assert trial.targets() == {0: 0.0, 1: 5.0}
+def test_the_network_chooses_the_next_action_and_the_target_network_evaluates_it() -> None:
+    traced = ddqn()
+    traced.explore(40)
+    at_first = traced.q_table()
+    for t in range(1, 20):
+        traced.learn(t)
+    now = traced.q_table()
+    assert (now.argmax(-1) != at_first.argmax(-1)).any()  # the two networks would choose otherwise
+    traced.learn(20)
+    _, batch, target, _ = traced.updates[-1]
+    s_next = torch.from_numpy(batch.s_next[0, :, 0])
+    value = at_first[s_next].gather(-1, now[s_next].argmax(-1, keepdim=True)).squeeze(-1)
+    discount = torch.from_numpy(batch.discount[0])
+    assert set(discount.tolist()) == {0.0, 0.25, 0.5}  # game overs; two steps; one step where the episode was cut off
+    torch.testing.assert_close(target[0], torch.from_numpy(batch.r[0]) + discount * value)
 
 
-def test_three_steps_of_rewards_come_before_the_estimate() -> None:
-    trial = Tabular(DDQNAgent, changed(num_steps=3))
-    trial.set_values([[0, 0]] * 3 + [[1, 0], [0, 1]], target=[[0, 0]] * 3 + [[16, 0], [0, 8]])
-    for s in range(3):
-        trial.store(s, 0, float(s + 1), s + 1)
-    trial.store(3, 1, 4.0, 4, terminal=True)
-    trial.agent.learn(4, [0])
-    assert trial.targets() == {
-        0: 1 + 0.5 * 2 + 0.25 * 3 + 0.125 * 16,  # Q̂ of state 3
-        1: 2 + 0.5 * 3 + 0.25 * 4,  # the game is over within the three steps
-        2: 3 + 0.5 * 4,
-        3: 4.0,
+def test_returns_are_over_several_steps_and_end_with_the_episode() -> None:
+    traced = ddqn(reward_clip=0.0)
+    traced.store(0, 1, a=0, r=1.0)  # 1 + γ 2, then γ² and state 2
+    traced.store(1, 2, a=1, r=2.0, last=True)  # 2, then γ and state 2: cut off, the game went on
+    traced.store(3, 4, a=2, r=4.0)  # 4 + γ 8, and nothing follows
+    traced.store(4, 5, a=3, r=8.0, terminal=True)
+    traced.learn(1)
+    batch = traced.updates[0].batch
+    found = {
+        a: (float(batch.r[0, i]), float(batch.discount[0, i]), int(batch.s_next[0, i, 0]))
+        for i, a in enumerate(batch.a[0].tolist())
     }
+    assert found == {0: (2.0, 0.25, 2), 1: (2.0, 0.5, 2), 2: (8.0, 0.0, 5), 3: (8.0, 0.0, 5)}
 
 
-def test_a_cut_episode_is_judged_by_the_state_it_was_cut_at() -> None:
-    trial = Tabular(DDQNAgent, changed(num_steps=3))
-    trial.set_values([[0, 0]] * 4 + [[1, 0]], target=[[0, 0]] * 4 + [[16, 0]])
-    trial.store(0, 0, 1.0, 1)
-    trial.store(1, 0, 2.0, 4, last=True)
-    trial.store(2, 0, 100.0, 3, terminal=True)  # another episode
-    trial.agent.learn(3, [0])
-    assert trial.targets() == {0: 1 + 0.5 * 2 + 0.25 * 16, 1: 2 + 0.5 * 16, 2: 100.0}
+def test_the_first_step_of_adam_on_hubers_loss_by_hand() -> None:
+    """Errors beyond 1 have a slope of 1: g = -64; freed of its bias Δw = -α g / (|g| + ε)."""
+    traced = ddqn(reward_clip=0.0, step_size=0.02, adam_epsilon=16.0)
+    traced.store(0, 1, a=2, r=10.0, terminal=True)
+    before = traced.last_bias()
+    traced.learn(1)
+    assert (traced.last_bias() - before).tolist() == pytest.approx([0.0, 0.0, 0.02 * 64 / (64 + 16), 0.0], rel=1e-4)
+    ((_, _, target, q),) = traced.updates
+    assert traced.agent.metrics(0)["cnn_loss"] == pytest.approx((target - q).abs().mean().item() - 0.5, rel=1e-5)
 
 
-def test_it_learns_from_the_start_on_at_every_period_and_the_target_network_follows() -> None:
-    trial = Tabular(DDQNAgent, changed(replay_start_steps=6, train_period_steps=4, target_period_steps=10, batch_size=3))
-    learned: list[int] = []
-    is_behind: list[int] = []
-    for t in range(1, 25):
-        trial.store(t % 5, 0, 1.0, (t + 1) % 5)
-        trial.agent.learn(t, [0])
-        learned += [t] if len(trial.updates) > len(learned) else []
-        is_behind += [t] if trial.values(trial.agent.target) != trial.values(trial.agent.q_network) else []
-    assert learned == [8, 12, 16, 20, 24]
-    assert is_behind == [8, 9, *range(12, 20), 24]
+def test_updates_begin_at_the_replay_start_and_come_every_period() -> None:
+    traced = ddqn(replay_start_steps=4, train_period_steps=2)
+    for t in range(1, 11):
+        traced.store(t % 6, (t + 1) % 6)
+        traced.learn(t)
+    assert [update.t for update in traced.updates] == [4, 6, 8, 10]
 
 
-def test_exploration_falls_in_a_line_from_1_once_learning_has_started() -> None:
-    agent = Tabular(DDQNAgent, changed(replay_start_steps=10, epsilon_end=0.2, epsilon_decay_frames=1_000)).agent
+def test_the_target_network_takes_over_the_weights_every_period_and_keeps_them_between() -> None:
+    traced = ddqn(target_period_steps=3)
+    traced.explore(20)
+    follows = []
+    for t in range(1, 10):
+        traced.learn(t)
+        follows.append(traced.weights_equal_targets())
+    assert follows == [t % 3 == 0 for t in range(1, 10)]
+
+
+@pytest.mark.parametrize(("clip", "learned"), [(1.0, {1.0, -1.0, 0.5}), (0.0, {5.0, -3.0, 0.5})])
+def test_rewards_are_learned_from_within_the_clip(clip: float, learned: set[float]) -> None:
+    traced = ddqn(reward_clip=clip)
+    for r in (5.0, -3.0, 0.5):
+        traced.store(0, 1, r=r, last=True)
+    traced.learn(1)
+    assert set(traced.updates[0].batch.r[0].tolist()) == learned
+
+
+def test_exploration_is_total_at_the_start_and_then_a_line_over_the_frames() -> None:
+    agent = ddqn(replay_start_steps=10, epsilon_end=0.2, epsilon_decay_frames=1_000).agent
     assert agent.epsilon(frames=900, steps=9) == 1.0
-    assert agent.epsilon(frames=250, steps=10) == pytest.approx(0.8)  # 1 - 0.8·250/1,000
-    assert agent.epsilon(frames=1_000, steps=200) == pytest.approx(0.2)
-    assert agent.epsilon(frames=9_000, steps=900) == pytest.approx(0.2)
+    assert agent.epsilon(frames=250, steps=50) == pytest.approx(0.8)
+    assert agent.epsilon(frames=1_000, steps=50) == agent.epsilon(frames=5_000, steps=50) == pytest.approx(0.2)
 
 
-def test_rewards_are_learned_from_within_the_clip() -> None:
-    trial = Tabular(DDQNAgent, changed(reward_clip=2.0))
-    for s, r in enumerate((5.0, -3.0, 0.5)):
-        trial.store(s, 0, r, 4, terminal=True)
-    trial.agent.learn(3, [0])
-    assert trial.targets() == {0: 2.0, 1: -2.0, 2: 0.5}
+def test_network_target_and_memory_are_saved_and_read_back() -> None:
+    traced, other = ddqn(), ddqn(seed=1)
+    traced.explore(20)
+    for t in range(1, 4):
+        traced.learn(t)
+    assert not traced.weights_equal_targets()
+    other.agent.load_state_dict(0, traced.agent.state_dict(0))
+    assert torch.equal(other.q_table(), traced.q_table())
+    assert torch.equal(other.q_table(of_target=True), traced.q_table(of_target=True))
+    assert other.agent.metrics(0)["replay_size"] == 20
 
 
-def test_the_first_step_is_adams_own() -> None:
-    """Adam's first step is α·g / (|g| + ε'): with |g| = 64·1, Huber's slope beyond 1, it is all but α = 0.01."""
-    trial = Tabular(DDQNAgent, CONFIG)
-    trial.set_values([[0.0, 0.0]] * 5, target=[[0.0, 0.0]] * 5)
-    trial.store(0, 1, 10.0, 4, terminal=True)
-    trial.agent.learn(1, [0])
-    table = trial.values(trial.agent.q_network)
-    assert table[0] == [0.0, pytest.approx(0.01, rel=1e-4)]
-    assert table[1:] == [[0, 0]] * 4
-    assert trial.agent.metrics(0)["cnn_loss"] == pytest.approx(9.5)  # |10| - ½
-
-
-def test_the_estimate_covers_a_full_memory_and_four_copies_of_the_weights() -> None:
-    config = changed(replay_capacity=50)
-    trial = Tabular(DDQNAgent, config)
-    for _ in range(60):
-        trial.store(0, 0, 0.0, 1)
-    estimate, replay = DDQNAgent.memory_estimate(config, task_of(setups((5,), [0]))), trial.agent.replay[0]
-    assert (estimate.num_transitions, estimate.table_bytes) == (50, replay.nbytes - replay.frames.nbytes)
-    (network,) = DDQNAgent.networks(config, task_of(setups((5,), [0]))).values()
-    assert estimate.network_bytes == 4 * 4 * sum(p.numel() for p in network().parameters())
-
-
-def test_by_default_it_looks_three_steps_ahead_and_sees_what_dqn_sees() -> None:
-    config = DDQN.config
-    assert isinstance(config, DDQNConfig)
-    assert (config.num_steps, config.discount, config.history_length) == (3, 0.99, 4)
-    assert DDQN.environment == {"pooling": "max"}
+def test_acting_draws_from_the_trials_own_stream() -> None:
+    agent = ddqn().agent
+    actions = [int(agent.act(np.array([[2]]), [1.0], [0])[0][0]) for _ in range(60)]
+    assert set(actions) == {0, 1, 2, 3}

@@ -1,138 +1,139 @@
-"""DQN by hand: targets, when it learns, when the target network follows, how it explores."""
+"""DQN by hand: its targets, when it learns, when the target network follows, and that every setting reaches its place."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-from comper.agents.dqn import DQN, DQNAgent, DQNConfig
-from tests.agents.linear import Tabular
-from tests.toys import setups, task_of
+from comper.agents.dqn import DQNAgent, DQNConfig
+from tests.agents.replay_agent import ReplayAgent
 
 CONFIG = DQNConfig(
-    observation="single", discount=0.5, replay_start_steps=1, train_period_steps=1, target_period_steps=1_000, batch_size=64,
-    reward_clip=0.0, step_size=0.01,
+    observation="single", replay_start_steps=1, train_period_steps=1, target_period_steps=1_000, batch_size=64, discount=0.5,
+    step_size=0.01,
 )  # fmt: skip
 
 
-def changed(**changes: Any) -> DQNConfig:
-    return dataclasses.replace(CONFIG, **changes)
+def dqn(seed: int = 0, **changes: Any) -> ReplayAgent:
+    return ReplayAgent(DQNAgent, dataclasses.replace(CONFIG, **changes), seed)
 
 
-def test_the_target_is_the_reward_and_the_discounted_best_value_of_the_target_network() -> None:
-    trial = Tabular(DQNAgent, CONFIG)
-    # Θ would choose action 0 in state 1 (9 > 0); Θ' says 4 is the best there, and only Θ' counts.
-    trial.set_values([[0, 0], [9, 0], [0, 0], [0, 0], [0, 0]], target=[[0, 0], [-1, 4], [7, 8], [6, 2], [0, 0]])
-    trial.store(0, 0, 1.0, 1)
-    trial.store(1, 1, 2.0, 2, terminal=True)
-    trial.store(2, 0, -3.0, 3, last=True)
-    trial.agent.learn(3, [0])
-    # 1 + 0.5·max(-1, 4); the game is over, nothing follows; a cut episode goes on: -3 + 0.5·max(6, 2)
-    assert trial.targets() == {0: 3.0, 1: 2.0, 2: 0.0}
+def test_targets_are_the_rewards_and_the_best_value_that_the_target_network_sees_next() -> None:
+    """y = r + γ max_a' Q̂(s', a'; Θ'), Equation 2; r alone where the game ended."""
+    traced = dqn()
+    traced.explore(40)
+    at_first = traced.q_table()
+    for t in range(1, 6):
+        traced.learn(t)
+    assert not torch.allclose(traced.q_table(), at_first, atol=1e-3)  # the online network has moved on
+    for _, batch, target, _ in traced.updates:
+        best = at_first.amax(-1)[torch.from_numpy(batch.s_next[0, :, 0])]
+        goes_on = torch.from_numpy(batch.discount[0] > 0)
+        assert 0 < goes_on.float().mean() < 1
+        expected = torch.from_numpy(batch.r[0]) + 0.5 * torch.where(goes_on, best, 0.0)
+        torch.testing.assert_close(target[0], expected)
 
 
-def test_an_update_moves_the_value_of_the_action_taken_towards_its_target_and_no_other() -> None:
-    trial = Tabular(DQNAgent, CONFIG)
-    trial.set_values([[0.0, 0.0]] * 5, target=[[0.0, 0.0]] * 5)
-    trial.store(0, 1, 1.0, 4, terminal=True)
-    trial.agent.learn(1, [0])
-    table = trial.values(trial.agent.q_network)
-    assert 0 < table[0][1] <= 1
-    assert table[0][0] == 0
-    assert table[1:] == [[0, 0]] * 4
+def test_updates_begin_at_the_replay_start_and_come_every_period() -> None:
+    traced = dqn(replay_start_steps=4, train_period_steps=2)
+    for t in range(1, 11):
+        traced.store(t % 6, (t + 1) % 6)
+        traced.learn(t)
+    assert [update.t for update in traced.updates] == [4, 6, 8, 10]
 
 
-def test_it_learns_from_the_start_on_at_every_period() -> None:
-    trial = Tabular(DQNAgent, changed(replay_start_steps=6, train_period_steps=4, batch_size=3))
-    learned: list[int] = []
-    for t in range(1, 21):
-        trial.store(t % 5, 0, 0.0, (t + 1) % 5)
-        trial.agent.learn(t, [0])
-        learned += [t] if len(trial.updates) > len(learned) else []
-    assert learned == [8, 12, 16, 20]
-    assert {batch.s.shape for batch, _ in trial.updates} == {(1, 3, 1)}
+def test_the_target_network_takes_over_the_weights_every_period_and_keeps_them_between() -> None:
+    traced = dqn(target_period_steps=3)
+    traced.explore(20)
+    follows = []
+    for t in range(1, 10):
+        traced.learn(t)
+        follows.append(traced.weights_equal_targets())
+    assert follows == [t % 3 == 0 for t in range(1, 10)]
 
 
-def test_the_target_network_follows_every_period_and_stands_still_between() -> None:
-    trial = Tabular(DQNAgent, changed(target_period_steps=3))
-    trial.store(0, 0, 1.0, 1)
-    targets = []
-    for t in range(1, 8):
-        trial.agent.learn(t, [0])
-        is_equal = trial.values(trial.agent.target) == trial.values(trial.agent.q_network)
-        assert is_equal == (t % 3 == 0)
-        targets.append(trial.values(trial.agent.target))
-    assert targets[0] == targets[1] != targets[2] == targets[3] == targets[4] != targets[5]
+@pytest.mark.parametrize(("clip", "learned"), [(1.0, {1.0, -1.0, 0.5}), (0.0, {5.0, -3.0, 0.5})])
+def test_rewards_are_learned_from_within_the_clip(clip: float, learned: set[float]) -> None:
+    traced = dqn(reward_clip=clip)
+    for r in (5.0, -3.0, 0.5):
+        traced.store(0, 1, r=r)
+    traced.learn(1)
+    assert set(traced.updates[0].batch.r[0].tolist()) == learned
 
 
-def test_exploration_is_full_until_learning_starts_and_then_falls_in_a_line() -> None:
-    agent = Tabular(
-        DQNAgent, changed(replay_start_steps=10, epsilon_start=0.9, epsilon_end=0.1, epsilon_decay_frames=1_000)
-    ).agent
+def test_batch_size_capacity_and_discount_are_those_of_the_settings() -> None:
+    traced = dqn(batch_size=7, replay_capacity=2, discount=0.25)
+    for a in range(4):
+        traced.store(0, 1, a=a)
+    for t in range(1, 9):
+        traced.learn(t)
+    batches = [update.batch for update in traced.updates]
+    assert {batch.a.shape for batch in batches} == {(1, 7)}
+    assert {a for batch in batches for a in batch.a[0].tolist()} == {2, 3}
+    assert {d for batch in batches for d in batch.discount[0].tolist()} == {0.25}
+    assert traced.agent.metrics(0)["replay_size"] == 2
+
+
+@pytest.mark.parametrize(("loss", "factor"), [("huber", None), ("squared", 0.5)])
+def test_the_loss_is_that_of_the_setting(loss: str, factor: float | None) -> None:
+    traced = dqn(loss=loss, reward_clip=0.0)
+    traced.store(0, 1, r=10.0)
+    traced.learn(1)
+    ((_, _, target, q),) = traced.updates
+    errors = (target - q).abs()
+    assert errors.min() > 1  # where the two losses differ
+    expected = errors - 0.5 if factor is None else factor * errors.square()
+    assert traced.agent.metrics(0)["cnn_loss"] == pytest.approx(expected.mean().item(), rel=1e-5)
+
+
+def test_the_optimiser_has_the_settings_of_table_5() -> None:
+    """The first step of one weight: n = (1 - 0.5) g², m = (1 - 0.9) g, Δw = -α g / sqrt(n - m² + 0.3)."""
+    traced = dqn(
+        loss="squared", step_size=0.02, gradient_momentum=0.9, squared_gradient_momentum=0.5, min_squared_gradient=0.3
+    )
+    traced.store(0, 1, a=2, r=1.0)
+    before = traced.last_bias()
+    traced.learn(1)
+    ((_, _, target, q),) = traced.updates
+    g = (q - target).sum().item()
+    expected = -0.02 * g / math.sqrt(0.5 * g**2 - 0.01 * g**2 + 0.3)
+    assert (traced.last_bias() - before).tolist() == pytest.approx([0.0, 0.0, expected, 0.0], rel=1e-4)
+
+
+def test_exploration_is_total_at_the_start_and_then_a_line_over_the_frames() -> None:
+    agent = dqn(replay_start_steps=10, epsilon_start=0.8, epsilon_end=0.2, epsilon_decay_frames=1_000).agent
     assert agent.epsilon(frames=900, steps=9) == 1.0
-    # 0.9 - 0.8·250/1,000
-    assert agent.epsilon(frames=250, steps=10) == pytest.approx(0.7)
-    assert agent.epsilon(frames=1_000, steps=200) == pytest.approx(0.1)
-    assert agent.epsilon(frames=50_000, steps=10_000) == pytest.approx(0.1)
+    assert agent.epsilon(frames=0, steps=10) == pytest.approx(0.8)
+    assert agent.epsilon(frames=250, steps=50) == pytest.approx(0.65)
+    assert agent.epsilon(frames=1_000, steps=50) == agent.epsilon(frames=5_000, steps=50) == pytest.approx(0.2)
 
 
-def test_rewards_are_learned_from_within_the_clip() -> None:
-    trial = Tabular(DQNAgent, changed(reward_clip=1.0))
-    for s, r in enumerate((5.0, -3.0, 0.5)):
-        trial.store(s, 0, r, 4, terminal=True)
-    trial.agent.learn(3, [0])
-    assert trial.targets() == {0: 1.0, 1: -1.0, 2: 0.5}
+def test_network_target_and_memory_are_saved_and_read_back() -> None:
+    traced, other = dqn(), dqn(seed=1)
+    traced.explore(20)
+    for t in range(1, 4):
+        traced.learn(t)
+    assert not traced.weights_equal_targets()
+    other.agent.load_state_dict(0, traced.agent.state_dict(0))
+    assert torch.equal(other.q_table(), traced.q_table())
+    assert torch.equal(other.q_table(of_target=True), traced.q_table(of_target=True))
+    assert other.agent.metrics(0)["replay_size"] == 20
 
 
-def test_it_acts_by_its_own_network_and_not_by_the_target() -> None:
-    trial = Tabular(DQNAgent, CONFIG)
-    trial.set_values([[1, 2], [4, 3], [0, 0], [0, 0], [0, 0]], target=[[9, 0], [0, 9], [0, 0], [0, 0], [0, 0]])
-    for state, action, value in ((0, 1, 2.0), (1, 0, 4.0)):
-        actions, q = trial.agent.act(np.array([[trial.states[state]]]), [0.0], [0])
-        assert (actions.tolist(), q.tolist()) == ([action], [value])
+def test_a_loss_that_is_not_a_number_is_noticed() -> None:
+    traced = dqn(reward_clip=0.0)
+    traced.store(0, 1, r=math.inf)
+    assert traced.agent.is_finite()
+    traced.learn(1)
+    assert not traced.agent.is_finite()
 
 
-def test_metrics_are_the_mean_loss_and_the_size_of_the_memory() -> None:
-    trial = Tabular(DQNAgent, changed(replay_capacity=2, loss="squared"))
-    trial.set_values([[0.0, 0.0]] * 5, target=[[0.0, 0.0]] * 5)
-    for s in range(3):
-        trial.store(s, 0, 2.0, 4, terminal=True)
-    trial.agent.learn(3, [0])
-    metrics = trial.agent.metrics(0)
-    assert metrics["replay_size"] == 2
-    assert metrics["cnn_loss"] == pytest.approx(2.0)  # ½·2²
-    assert metrics["bytes_held"] == trial.agent.replay[0].nbytes
-    assert trial.agent.is_finite()
-
-
-def test_a_loss_that_is_no_number_is_noticed() -> None:
-    trial = Tabular(DQNAgent, CONFIG)
-    trial.set_values([[float("inf")] * 2] * 5, target=[[0.0, 0.0]] * 5)
-    trial.store(0, 0, 0.0, 1)
-    trial.agent.learn(1, [0])
-    assert not trial.agent.is_finite()
-
-
-@pytest.mark.parametrize("observation", ["single", "rolling"])
-def test_the_estimate_covers_a_full_memory_and_four_copies_of_the_weights(observation: str) -> None:
-    config = changed(replay_capacity=50, observation=observation)
-    trial = Tabular(DQNAgent, config)
-    estimate = DQNAgent.memory_estimate(config, task_of(setups((5,), [0])))
-    assert estimate.num_transitions == 50
-    if observation == "single":
-        for _ in range(60):
-            trial.store(0, 0, 0.0, 1)
-        replay = trial.agent.replay[0]
-        assert estimate.table_bytes == replay.nbytes - replay.frames.nbytes
-    # Weights, two averages, and the target network's: 4 bytes each.
-    (network,) = DQNAgent.networks(config, task_of(setups((5,), [0]))).values()
-    assert estimate.network_bytes == 4 * 4 * sum(p.numel() for p in network().parameters())
-
-
-def test_the_papers_dqn_takes_the_maximum_of_two_screens_and_four_frames() -> None:
-    assert DQN.environment == {"pooling": "max"}
-    assert DQN.config == DQNConfig()
-    assert (DQN.config.history_length, DQN.config.observations_per_step) == (4, 1)
+def test_acting_draws_from_each_trials_own_stream() -> None:
+    agent = dqn().agent
+    actions = [int(agent.act(np.array([[2]]), [1.0], [0])[0][0]) for _ in range(60)]
+    assert set(actions) == {0, 1, 2, 3}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,10 +20,11 @@ import pytest
 from numpy.typing import NDArray
 
 from comper.environments import atari
+from comper.environments import stepper as stepper_module
 from comper.environments.atari import AtariSettings
 from comper.environments.environment import EnvironmentFactory, EnvironmentInfo, Step
 from comper.environments.stepper import ProcessStepper, SerialStepper, Stepper
-from comper.errors import ComperError, UsageError
+from comper.errors import ComperError, ResourceError, UsageError
 
 GAMES = ("freeway", "asterix", "klax")
 
@@ -182,7 +185,7 @@ def test_failure_in_a_worker_is_one_sentence_and_the_others_go_on() -> None:
 def test_death_of_a_worker_is_one_sentence() -> None:
     with (
         ProcessStepper([CounterFactory(trial) for trial in range(4)], num_workers=2) as stepper,
-        pytest.raises(ComperError, match=r"worker process of trials \[1, 3\] ended with exit code -9"),
+        pytest.raises(ComperError, match=r"worker process of trials 1, 3 was killed \(SIGKILL\).*--workers"),
     ):
         stepper.step([0, 8], [0, 1])
 
@@ -268,3 +271,48 @@ def _is_alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().split(")")[1].split()[0] != "Z"
     except FileNotFoundError:
         return False
+
+
+# What the system refuses
+
+
+def full_shared_memory(monkeypatch: pytest.MonkeyPatch, *, everywhere: bool) -> list[Path]:
+    """Let no room be left in /dev/shm, or nowhere; return the folders that were tried."""
+    tried: list[Path] = []
+    reserved_file = stepper_module._reserved_file
+
+    def fail(folder: Path, num_bytes: int) -> Path:
+        tried.append(folder)
+        if everywhere or len(tried) == 1:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return reserved_file(folder, num_bytes)
+
+    monkeypatch.setattr(stepper_module, "_reserved_file", fail)
+    return tried
+
+
+def test_full_shared_memory_is_replaced_by_a_file_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = full_shared_memory(monkeypatch, everywhere=False)
+    with ProcessStepper([CounterFactory(0)], num_workers=1) as stepper:
+        assert stepper.step([1], [0])[0].reward == 0.1
+    assert tried == [Path("/dev/shm"), Path(tempfile.gettempdir())]
+
+
+def test_no_room_for_shared_memory_is_a_sentence_with_a_hint(monkeypatch: pytest.MonkeyPatch) -> None:
+    full_shared_memory(monkeypatch, everywhere=True)
+    with pytest.raises(ResourceError, match=r"No space left on device.*--workers 0"):
+        ProcessStepper([CounterFactory(0)], num_workers=1)
+
+
+def test_the_bytes_of_shared_memory_are_there_before_they_are_written_to(tmp_path: Path) -> None:
+    path = stepper_module._reserved_file(tmp_path, 1_000_000)
+    assert path.stat().st_blocks * 512 >= 1_000_000, "a hole would be a bus error once the disk is full"
+
+
+def test_a_worker_without_memory_is_exit_code_4() -> None:
+    def hungry() -> None:
+        raise MemoryError("Unable to allocate 2 TiB")
+
+    error, _ = stepper_module._answer(hungry)
+    assert isinstance(error, ResourceError)
+    assert "too little memory" in str(error)

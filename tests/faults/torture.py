@@ -476,6 +476,32 @@ def _fuzz_in_child(count: int, rng: random.Random, folder: Path, result: Path) -
     result.write_text(json.dumps({"tried": tried, "problems": problems, "notes": notes}))
 
 
+def cli(row: Row, count: int, rng: random.Random) -> None:
+    """Random command lines, with little memory: a sentence and an exit code each, no traceback, no hang."""
+    with laboratory() as out:
+        _, base, _ = _bases(out, SHORT[:1])[0]
+        place = out / "place"
+        lab.copy_run(base, place / "whole")
+        lab.reference(SHORT[1], place / "finished")
+        torn = lab.copy_run(base, place / "torn")
+        (torn / "manifest.json").write_text("{")
+        child = lab.fork(lambda: _cli_in_child(count, rng, place, out / "result.json"), log=out / "log")
+        code = lab.wait(child, timeout=120 + count / 2)
+        if code != 0:
+            row.expect(False, f"{code}: {(out / 'log').read_text()[-1000:]}")
+            return
+        result = json.loads((out / "result.json").read_text())
+        row.tried, row.losses = result["tried"], len(result["problems"])
+        row.problems, row.notes = result["problems"][:5], result["notes"]
+
+
+def _cli_in_child(count: int, rng: random.Random, place: Path, result: Path) -> None:
+    from tests.faults.commands import fuzz_commands
+
+    tried, problems, notes = fuzz_commands(count, rng, place)
+    result.write_text(json.dumps({"tried": tried, "problems": problems, "notes": dict(sorted(notes.items()))}))
+
+
 class Canary:
     """Creates a file when it is unpickled."""
 
@@ -626,6 +652,7 @@ ROWS = {
     "two_writers": Kind("a second process on the run: refused", two_writers, 0, 0),
     "signals": Kind("SIGINT, SIGTERM, SIGHUP, SIGUSR1: saved within 5 s, outcome identical", signals, 4, 100),
     "fuzz": Kind("malformed configurations, checkpoints, logs, memories: one sentence", fuzz, 5_000, 200_000),
+    "cli": Kind("random command lines: a sentence and an exit code, no traceback", cli, 300, 10_000),
     "payloads": Kind("pickle, zip, npz, link, folder in place of every file: nothing runs", payloads, 0, 1),
     "soak": Kind("memory against frames", soak, 100_000, 1_000_000),
 }

@@ -22,7 +22,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from comper.errors import DamagedFileError, UsageError
+from comper.errors import DamagedFileError, ResourceError, UsageError
 from comper.memory import CompactMemory, SampledTransitions, array_folder, compact
 
 Pixels = npt.NDArray[np.uint8]
@@ -396,7 +396,7 @@ def test_a_failure_at_any_step_leaves_the_save_before(step: int, tmp_path: Path,
     has_failed = False
     try:
         memory.save(tmp_path)
-    except OSError:
+    except ResourceError:
         has_failed = True
     monkeypatch.undo()
     found = columns(CompactMemory.load(tmp_path).sample(9))

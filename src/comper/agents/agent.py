@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
@@ -42,6 +42,10 @@ class Task:
     def num_actions(self) -> int:
         return len(self.action_names)
 
+    def state_bytes(self, history_length: int) -> int:
+        """Bytes that one state takes on its way through the Q-network and back; 0 for a user's own, of which it is unknown."""
+        return 0 if self.make_network is not None else _state_bytes(self, history_length)
+
     def q_network(self, history_length: int, *, first_bias: bool = True) -> NetworkFactory:
         """The user's own network, or one that fits the observations."""
         from comper.networks.cnn import ObservationSpec, make_q_network
@@ -50,6 +54,16 @@ class Task:
             return partial(self.make_network, (history_length, *self.observation_shape), self.num_actions)
         observation = ObservationSpec(self.observation_shape, history_length, kind=self.observation_kind)
         return make_q_network(observation, self.num_actions, first_bias=first_bias)
+
+
+@cache
+def _state_bytes(task: Task, history_length: int) -> int:
+    import torch
+
+    from comper.networks.stacking import sample_bytes
+
+    shape, dtype = (history_length, *task.observation_shape), torch.from_numpy(np.empty(0, task.observation_dtype)).dtype
+    return sample_bytes(task.q_network(history_length), lambda n: [torch.zeros((n, *shape), dtype=dtype)])
 
 
 @dataclass(frozen=True)
@@ -82,6 +96,8 @@ class MemoryEstimate(NamedTuple):
     """Of the memories, besides the frames."""
     network_bytes: int = 0
     """Of all weights with their optimisers' averages."""
+    batch_bytes: int = 0
+    """Of the largest batch on its way through the networks."""
 
 
 class Agent(ABC):
@@ -96,8 +112,8 @@ class Agent(ABC):
     metric_labels: ClassVar[Mapping[str, str]] = {}
     """Metrics worth showing while training, and their short names."""
 
-    @abstractmethod
-    def __init__(self, config: Any, task: Task, trials: Sequence[TrialSetup], *, device: torch.device): ...
+    def __init__(self, config: Any, task: Task, trials: Sequence[TrialSetup], *, device: torch.device):  # noqa: B027
+        """Keep what the agent needs of these: its settings, the environment, and each trial's frames and random streams."""
 
     @abstractmethod
     def act(

@@ -123,7 +123,7 @@ class ComperAgent(Agent):
     def learn(self, t: int, trials: Sequence[int]) -> None:
         """Alg. 2, l. 11-25."""
         c = self.config
-        if t < c.replay_start_steps or t % c.train_period_steps:  # l. 11
+        if t < c.replay_start_steps or t % c.train_period_steps:  # l. 11, A12
             return
         due = [i for i in trials if self.rtm.is_empty(i) or t % c.target_period_steps == 0]  # l. 12
         sets = self.tm.take(c.sets_per_training, due)  # A5: at most 1,000 sets; they leave TM
@@ -202,7 +202,19 @@ class ComperAgent(Agent):
         networks = cls.networks(config, task)
         qlstm_copies = 3 if config.qlstm_gradient_momentum else 2
         weights = 3 * num_parameters(networks["CNN"]) + qlstm_copies * num_parameters(networks["QLSTM"])
-        return MemoryEstimate(num_transitions=sets, table_bytes=sets * row + index, network_bytes=4 * weights)
+        state, transition = task.state_bytes(h), _transition_bytes(config, task)
+        batch = max(config.batch_size * max(state, transition), config.qlstm_batch_size * transition)
+        return MemoryEstimate(sets, sets * row + index, 4 * weights, batch)
+
+
+def _transition_bytes(config: ComperConfig, task: Task) -> int:
+    """Bytes that one transition takes on its way through the QLSTM and back; at most 1.1 times what was measured."""
+    from comper.networks.qlstm import LSTM_UNITS, transition_size
+
+    state_size = config.history_length * int(np.prod(task.observation_shape))
+    inputs = 2 * state_size * task.observation_dtype.itemsize
+    each_time = 4 * (transition_size(state_size) + 1 + 32 * sum(LSTM_UNITS))
+    return inputs + config.sequence_length * each_time
 
 
 def _transition_memory(config: ComperConfig, trial: TrialSetup) -> TransitionMemory:

@@ -115,7 +115,8 @@ class DQNAgent(Agent):
 
         row = 8 * config.history_length + 4 + 4 + 4 + 1 + 1
         weights = 4 * num_parameters(cls.networks(config, task)["CNN"])
-        return MemoryEstimate(config.replay_capacity, config.replay_capacity * row, 4 * weights)
+        batch = config.batch_size * task.state_bytes(config.history_length)
+        return MemoryEstimate(config.replay_capacity, config.replay_capacity * row, 4 * weights, batch)
 
 
 DQN = AgentSpec(

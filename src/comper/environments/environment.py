@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -154,7 +155,12 @@ class EnvironmentSpec:
 
     def info(self, settings: Any = None) -> EnvironmentInfo:
         """What the environment says about itself; one is made to ask it."""
-        return self.factory(settings, seed=np.random.SeedSequence(0))().info
+        environment = self.factory(settings, seed=np.random.SeedSequence(0))()
+        try:
+            return environment.info
+        finally:
+            with contextlib.suppress(Exception):  # the code of others: its trouble at the very end is no reason to fail
+                getattr(environment, "close", lambda: None)()
 
 
 @dataclass(frozen=True)

@@ -31,11 +31,13 @@ import numpy as np
 
 from comper.environments.environment import EnvironmentInfo, EnvironmentSpec
 from comper.environments.stepper import ProcessStepper, SerialStepper, Stepper
-from comper.errors import DamagedFileError, UsageError
+from comper.errors import DamagedFileError, UsageError, explaining_os_errors
 
 FORMAT = 2
 FLOORS_FILE = Path(__file__).parent / "floors.json"
 """The floors that come with the package."""
+
+MAX_FILE_BYTES = 1 << 26
 
 RANDOM = "random policy"
 NUM_EPISODES = 30
@@ -141,6 +143,8 @@ def known_floor(name: str, frames_per_decision: int) -> float | None:
 def load_floors(path: Path = FLOORS_FILE) -> Floors:
     """Read the floors; a file that is not what `save_floors` writes is refused."""
     try:
+        if not path.is_file() or path.stat().st_size > MAX_FILE_BYTES:
+            raise ValueError("not an ordinary file, or too large a one")  # nobody waits for a pipe, or reads /dev/zero
         return floors_from_json(json.loads(path.read_bytes()))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DamagedFileError(f"{path}: cannot be read as floors ({type(error).__name__}: {error}).") from None
@@ -155,11 +159,10 @@ def save_floors(floors: Floors, path: Path) -> None:
     document = {"format": FORMAT, "about": floors.about, "environments": environments}
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with open(temporary, "x", encoding="utf-8") as file:
-            file.write(json.dumps(document, indent=1) + "\n")
-        os.replace(temporary, path)
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be written ({error.strerror}).") from error
+        with explaining_os_errors(path, is_typed=True):
+            with open(temporary, "x", encoding="utf-8") as file:
+                file.write(json.dumps(document, indent=1) + "\n")
+            os.replace(temporary, path)
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink()

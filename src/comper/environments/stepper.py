@@ -23,7 +23,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from comper.environments.environment import Environment, EnvironmentFactory, EnvironmentInfo, Step
-from comper.errors import ComperError, UsageError
+from comper.errors import (
+    ComperError,
+    OutsideCodeError,
+    UsageError,
+    WorkerDiedError,
+    explained_memory_error,
+    explaining_os_errors,
+    is_memory_error,
+)
 
 Answer = tuple[ComperError | None, Any]
 """What a worker sends back: what went wrong, or what was asked for."""
@@ -260,10 +268,27 @@ class ProcessStepper(Stepper):
 
 
 def _make_shared_file(num_bytes: int) -> Path:
-    in_memory = Path("/dev/shm")
-    descriptor, name = tempfile.mkstemp(prefix="comper-", dir=in_memory if os.access(in_memory, os.W_OK) else None)
-    os.truncate(descriptor, num_bytes)
-    os.close(descriptor)
+    in_memory, elsewhere = Path("/dev/shm"), Path(tempfile.gettempdir())
+    if os.access(in_memory, os.W_OK):
+        with contextlib.suppress(OSError):  # it is full: a file on disk does as well
+            return _reserved_file(in_memory, num_bytes)
+    with explaining_os_errors(elsewhere, hint="Or set TMPDIR to a place with room, or take --workers 0."):
+        return _reserved_file(elsewhere, num_bytes)
+
+
+def _reserved_file(folder: Path, num_bytes: int) -> Path:
+    """A new file whose bytes are really there: writing to a mapped file that finds no room kills the process."""
+    descriptor, name = tempfile.mkstemp(prefix="comper-", dir=folder)
+    try:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(descriptor, 0, num_bytes)
+        else:
+            os.truncate(descriptor, num_bytes)
+    except OSError:
+        os.unlink(name)
+        raise
+    finally:
+        os.close(descriptor)
     return Path(name)
 
 
@@ -297,9 +322,18 @@ class _WorkerHandle:
             answer: Answer = self.connection.recv()
         except (EOFError, ConnectionResetError):
             self.process.join(STOP_SECONDS)
-            text = f"The worker process of trials {self.trials} ended with exit code {self.process.exitcode}."
-            return ComperError(text), None
+            return WorkerDiedError(_how_it_ended(self.trials, self.process.exitcode)), None
         return answer
+
+
+def _how_it_ended(trials: Sequence[int], code: int | None) -> str:
+    named = ", ".join(map(str, trials[:5])) + (", ..." if len(trials) > 5 else "")
+    who = f"The worker process of {'trial' if len(trials) == 1 else 'trials'} {named}"
+    if code is not None and code < 0:
+        killer = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+        hint = " Mostly the system does that for want of memory: take fewer --workers or --trials." if code == -9 else ""
+        return f"{who} was killed ({killer}).{hint}"
+    return f"{who} ended by itself with exit code {code}. Try --workers 0, which runs the environments in one process."
 
 
 def _results(workers: Sequence[_WorkerHandle]) -> list[Any]:
@@ -418,4 +452,6 @@ def _answer(question: Callable[..., Any], *arguments: Any) -> Answer:
     except ComperError as error:
         return error, None
     except Exception as error:
-        return ComperError(f"An environment failed in its worker process: {type(error).__name__}: {error}"), None
+        if is_memory_error(error):
+            return explained_memory_error(error, "Take fewer --workers or --trials."), None
+        return OutsideCodeError(f"An environment failed in its worker process: {type(error).__name__}: {error}"), None

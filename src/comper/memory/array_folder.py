@@ -21,7 +21,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from comper.errors import DamagedFileError, UsageError
+from comper.errors import DamagedFileError, UsageError, explaining_os_errors
 
 MANIFEST_FILE = "manifest.json"
 MAX_MANIFEST_BYTES = 1 << 20
@@ -39,10 +39,15 @@ class StoredArray(NamedTuple):
 
 def write(folder: Path, about: Mapping[str, Any], columns: Mapping[str, StoredArray]) -> None:
     """Save the columns and a description (of JSON values), in place of what was saved there before."""
-    folder.mkdir(parents=True, exist_ok=True)
-    foreign = [entry.name for entry in folder.iterdir() if not _is_ours(entry.name)]
-    if foreign:
-        raise UsageError(f"{folder}: holds other files ({foreign[0]}); choose a new or an empty folder.")
+    with explaining_os_errors(folder, hint="What is saved there, the memory before or this one, is whole.", is_typed=True):
+        folder.mkdir(parents=True, exist_ok=True)
+        foreign = [entry.name for entry in folder.iterdir() if not _is_ours(entry.name)]
+        if foreign:
+            raise UsageError(f"{folder}: holds other files ({foreign[0]}); choose a new or an empty folder.")
+        _write(folder, about, columns)
+
+
+def _write(folder: Path, about: Mapping[str, Any], columns: Mapping[str, StoredArray]) -> None:
     files = {name: _write_array(folder, name, column) for name, column in columns.items()}
     _sync(folder)  # the arrays are on disk before the manifest that names them
     manifest = {**about, "files": files}
@@ -55,12 +60,14 @@ def write(folder: Path, about: Mapping[str, Any], columns: Mapping[str, StoredAr
 
 def read(folder: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Read back the description and the arrays, which stay on disk until they are used."""
-    manifest = _read_manifest(folder / MANIFEST_FILE)
     try:
+        manifest = _read_manifest(folder / MANIFEST_FILE)
         names = {name: _file_name(name, entry["sha256"]) for name, entry in manifest.pop("files").items()}
+        return manifest, {name: _read_array(folder, file_name) for name, file_name in names.items()}
     except (AttributeError, KeyError, TypeError):
         raise DamagedFileError(f"{folder / MANIFEST_FILE}: does not list the saved arrays.") from None
-    return manifest, {name: _read_array(folder, file_name) for name, file_name in names.items()}
+    except OSError as error:
+        raise DamagedFileError(f"{folder}: cannot be read ({error.strerror}).") from None
 
 
 def _is_ours(name: str) -> bool:
@@ -80,7 +87,8 @@ def _seal(manifest: Mapping[str, Any]) -> str:
 
 def _write_array(folder: Path, name: str, column: StoredArray) -> dict[str, Any]:
     temporary = folder / f"{UNFINISHED}{name}"
-    with open(temporary, "wb") as file:
+    temporary.unlink(missing_ok=True)  # left by a process that was killed; of a link, only the link itself is removed
+    with open(temporary, "xb") as file:
         header = {"descr": npy.dtype_to_descr(column.dtype), "fortran_order": False, "shape": column.shape}
         npy.write_array_header_1_0(file, header)
         for part in column.parts:
@@ -94,7 +102,8 @@ def _write_array(folder: Path, name: str, column: StoredArray) -> dict[str, Any]
 
 def _write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
     temporary = folder / f"{UNFINISHED}{MANIFEST_FILE}"
-    with open(temporary, "w", encoding="utf-8") as file:
+    temporary.unlink(missing_ok=True)
+    with open(temporary, "x", encoding="utf-8") as file:
         json.dump(manifest, file, indent=1)
         file.flush()
         os.fsync(file.fileno())

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from comper.errors import DamagedFileError, ResourceError, UsageError
+from comper.errors import DamagedFileError, UsageError, explaining_os_errors
 from comper.progress import show_progress
 from comper.report.checks import check
 from comper.report.facts import load_floors
@@ -83,7 +82,7 @@ def _files(page: str, tables: list[Table], figures: list[Drawn]) -> dict[str, by
 
 
 def _write(out: Path, files: dict[str, bytes], findings: list[Finding]) -> None:
-    try:
+    with explaining_os_errors(out, is_typed=True):
         for name, content in files.items():
             (out / name).parent.mkdir(parents=True, exist_ok=True)
             write_atomically(out / name, content)
@@ -91,10 +90,6 @@ def _write(out: Path, files: dict[str, bytes], findings: list[Finding]) -> None:
             (out / name).unlink(missing_ok=True)
         index = {"files": sorted(files), "findings": [asdict(finding) for finding in findings]}
         write_atomically(out / INDEX, (json.dumps(index, indent=1) + "\n").encode())
-    except OSError as error:
-        problem = f"{out}: cannot be written ({error.strerror}: {error.filename})."
-        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        raise (ResourceError(problem) if is_full else UsageError(problem)) from None
 
 
 def _earlier_files(out: Path) -> set[str]:

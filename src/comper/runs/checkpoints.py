@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from comper.errors import DamagedFileError, ResourceError
+from comper.errors import DamagedFileError, explained_os_error
 from comper.runs.files import (
     check_digest,
     digest,
@@ -109,10 +109,8 @@ def write(run: Path, *, step: int, files: Mapping[str, bytes], about: Mapping[st
         with contextlib.suppress(OSError):
             _remove_unfinished(folder)
         size = sum(map(len, files.values()))
-        raise ResourceError(
-            f"{folder}: a checkpoint of {size:,} bytes cannot be written ({error.strerror}). The checkpoints before it are"
-            f" untouched: make room, then `comper resume {shlex.quote(str(run))}`."
-        ) from None
+        hint = f"The checkpoints before it are untouched: continue with `comper resume {shlex.quote(str(run))}`."
+        raise explained_os_error(error, f"{folder}: a checkpoint of {size:,} bytes cannot be written", hint=hint) from None
     return Checkpoint(path, described)
 
 

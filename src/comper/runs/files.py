@@ -7,6 +7,7 @@ replaces a file as a whole or not at all, and never writes through a link. Diges
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -16,13 +17,14 @@ from itertools import count
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from comper.errors import DamagedFileError
+from comper.errors import DamagedFileError, explained_os_error
 
 SEAL = "sha256"
 """The key under which a JSON object keeps the digest of its other keys."""
 
 MAX_LINE_BYTES = 1 << 20
 _CHUNK_BYTES = 1 << 20
+_NOT_THE_FILES_FAULT = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _SAFE_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
 
@@ -44,6 +46,8 @@ def reading(path: Path) -> Iterator[BinaryIO]:
         with os.fdopen(open_regular(path, os.O_RDONLY), "rb") as file:
             yield file
     except OSError as error:
+        if error.errno in _NOT_THE_FILES_FAULT:
+            raise explained_os_error(error, f"{path}: cannot be read") from None
         raise DamagedFileError(f"{path}: cannot be read ({error.strerror}).") from None
 
 

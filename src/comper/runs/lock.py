@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from comper.errors import LockedError, UsageError
+from comper.errors import LockedError, explaining_os_errors
 from comper.runs.files import open_regular
 from comper.runs.folder import LOCK_FILE
 
@@ -15,10 +15,8 @@ class RunLock:
     """Held from its making until `release`."""
 
     def __init__(self, run: Path) -> None:
-        try:
+        with explaining_os_errors(run):
             self._descriptor = open_regular(run / LOCK_FILE, os.O_RDWR | os.O_CREAT)
-        except OSError as error:
-            raise UsageError(f"{run}: cannot be written to ({error.strerror}).") from None
         if not (_lock(self._descriptor) and _is_still(run / LOCK_FILE, self._descriptor)):
             self.release()
             raise LockedError(f"{run}: another process is working on this run. Wait for it, or stop it first.")

@@ -7,6 +7,7 @@ Format 2 is written. Format 1, written by comper 0.1, is still read; it names th
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
@@ -15,7 +16,7 @@ from typing import Any, Self
 
 from comper.errors import DamagedFileError, UsageError
 from comper.runs.files import SEAL, is_digest, is_sealed, read_json_object, sealed, write_atomically
-from comper.runs.folder import MANIFEST_FILE
+from comper.runs.folder import MANIFEST_FILE, run_path
 
 FORMAT = 2
 READ_FORMATS = (1, FORMAT)
@@ -26,7 +27,7 @@ FINISHED = "finished"
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]*(?:[:/][A-Za-z0-9_][A-Za-z0-9._+-]*)*")
 _MAX_NAME_LENGTH = 128
-_TRIAL = re.compile(r".+/seed-[0-9]+")
+_TRIAL = re.compile(r".+/seed-[0-9]{1,19}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +51,8 @@ class Manifest:
     """Whether the agent learns; a random or constant policy does not."""
     num_scored_episodes: int | None = None
     """A trial's score is the mean of so many of its last episodes."""
+    floor: float | None = None
+    """Score without learning, where it was measured with the environment's settings of this run."""
     network: str | None = None
     """The user's own network, "my_module:make_network"; None for the agent's."""
     trusted_code: list[str] = field(default_factory=list)
@@ -93,6 +96,17 @@ class Manifest:
     def trial(self) -> str:
         """The trial as `population` names it."""
         return f"{self.game}/seed-{self.seed}"
+
+    def siblings(self, folder: Path) -> dict[str, Path]:
+        """Where the trials that were started together are kept, by name; none where this folder was moved or renamed."""
+        place = folder.resolve()
+        if len(place.parents) < 3 or place != run_path(place.parents[2], agent=self.agent, game=self.game, seed=self.seed):
+            return {}
+        pairs = (trial.rpartition("/seed-") for trial in self.population)
+        return {
+            f"{game}/seed-{seed}": run_path(place.parents[2], agent=self.agent, game=game, seed=int(seed))
+            for game, _, seed in pairs
+        }
 
     @classmethod
     def read(cls, folder: Path) -> Self:
@@ -198,6 +212,10 @@ _RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     **dict.fromkeys(("started_from", "changed"), (lambda value: isinstance(value, dict), "an object")),
     "learns": (lambda value: isinstance(value, bool), "true or false"),
     "num_scored_episodes": (lambda value: _is_count(value) and value > 0, "a whole number above 0"),
+    "floor": (
+        lambda value: isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value),
+        "a number",
+    ),
     "wall_seconds": (_is_duration, "a number of seconds"),
     "files": (_are_digests, "the digests of files"),
 }

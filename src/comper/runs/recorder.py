@@ -9,12 +9,12 @@ import os
 import shlex
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from comper.errors import DamagedFileError, LockedError, ResourceError, UsageError
+from comper.errors import DamagedFileError, LockedError, UsageError, explaining_os_errors
 from comper.runs.files import digest, log_digest, open_regular, sync_folder, write_atomically
 from comper.runs.folder import (
     CONFIG_FILE,
@@ -44,6 +44,7 @@ class Recorder:
         self._lock = lock
         self._began = time.monotonic() - seconds_before
         self._logs: dict[str, _Log] = {}
+        self._is_begun = True
 
     @classmethod
     def create(cls, path: Path, config_text: str, manifest: Manifest) -> Recorder:
@@ -61,6 +62,7 @@ class Recorder:
         # The folder gets its name when it is complete: a process that is killed before leaves no half-made run.
         unfinished = _create_beside(path)
         record = cls(unfinished, manifest, RunLock(unfinished))
+        record._is_begun = False
         try:
             record._write(CONFIG_FILE, config)
             record._write_manifest()
@@ -70,7 +72,7 @@ class Recorder:
             record.close()
             shutil.rmtree(unfinished, ignore_errors=True)
             raise
-        record.path = path
+        record.path, record._is_begun = path, True
         return record
 
     @classmethod
@@ -142,13 +144,23 @@ class Recorder:
     @contextmanager
     def _explaining_write_errors(self, path: Path) -> Iterator[None]:
         """Turn the system's error into a sentence that says what to do."""
-        try:
+        hint = f"What was saved before is untouched: continue with `comper resume {shlex.quote(str(self.path))}`."
+        with explaining_os_errors(path, hint=hint if self._is_begun else ""):
             yield
-        except OSError as error:
-            raise ResourceError(
-                f"{path}: cannot be written ({error.strerror}). What was saved before is untouched: make room, then"
-                f" `comper resume {shlex.quote(str(self.path))}`."
-            ) from None
+
+
+def create_all(paths: Sequence[Path], config_text: str, manifests: Sequence[Manifest]) -> list[Recorder]:
+    """Begin the runs of a population; where one cannot be begun, those begun just before it are removed again."""
+    records: list[Recorder] = []
+    try:
+        for path, manifest in zip(paths, manifests, strict=True):
+            records.append(Recorder.create(path, config_text, manifest))
+    except BaseException:
+        for record in records:
+            record.close()
+            shutil.rmtree(record.path, ignore_errors=True)
+        raise
+    return records
 
 
 class _Log:
@@ -216,26 +228,25 @@ def _check_readable(manifest: Manifest) -> None:
 def _create_beside(path: Path) -> Path:
     """A new folder next to where a run will be."""
     check_is_free(path)
-    try:
+    with explaining_os_errors(path, hint="Choose another --out.", is_typed=True):
         path.parent.mkdir(parents=True, exist_ok=True)
         _remove_abandoned(path)
         unfinished = path.with_name(f"{_unfinished_prefix(path)}{os.getpid()}")
         unfinished.mkdir()
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be created ({error.strerror}). Choose another --out.") from None
     return unfinished
 
 
 def _rename_to(unfinished: Path, path: Path) -> None:
     """Give a complete folder its name; it fails where a run is, so that none is ever overwritten."""
-    try:
-        if os.path.lexists(path):
-            _remove_emptied(path)
-        os.rename(unfinished, path)
-        sync_folder(path.parent)
-    except OSError as error:
-        check_is_free(path)
-        raise UsageError(f"{path}: cannot be created ({error.strerror}). Choose another --out.") from None
+    with explaining_os_errors(path, hint="Choose another --out.", is_typed=True):
+        try:
+            if os.path.lexists(path):
+                _remove_emptied(path)
+            os.rename(unfinished, path)
+            sync_folder(path.parent)
+        except OSError:
+            check_is_free(path)
+            raise
 
 
 def _remove_emptied(path: Path) -> None:

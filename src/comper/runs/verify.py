@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from comper.errors import ComperError, DamagedFileError, printable
+from comper.errors import DamagedFileError, printable
 from comper.runs import checkpoints
 from comper.runs.checkpoints import Checkpoint
 from comper.runs.files import check_digest, digest, read_file
@@ -46,13 +46,15 @@ class Verdict:
     metrics: dict[str, Array] | None = None
     checkpoints: list[Checkpoint] = field(default_factory=list)
     """Whole ones whose logs are whole too, oldest first."""
+    missing: list[str] = field(default_factory=list)
+    """Trials that were started together with this one and are not there."""
 
     def check(self, name: str, read: Callable[[], Found]) -> Found | None:
         """What reading a part returns; what it complains about is kept."""
         self.num_checks += 1
         try:
             return read()
-        except ComperError as error:
+        except DamagedFileError as error:
             self.damaged[name] = str(error)
             return None
 
@@ -79,6 +81,9 @@ class Verdict:
         lines = [f"{self.path}: whole ({self.num_checks} checks). {self.usable}"]
         if self.damaged:
             lines = [f"{self.path}: {len(self.damaged)} damaged.", *self.damaged.values(), self.usable]
+        if self.missing:
+            named = ", ".join(self.missing[:5]) + (f" and {len(self.missing) - 5} more" if self.missing[5:] else "")
+            lines += [f"Started together with {named}, of which there is no folder."]
         return printable("\n  ".join(lines))
 
 
@@ -102,6 +107,8 @@ def verify_run(path: Path, *, with_states: bool = True) -> Verdict:
         if with_states and WEIGHTS_FILE in manifest.files:
             verdict.check(WEIGHTS_FILE, lambda: check_digest(path / WEIGHTS_FILE, manifest.files[WEIGHTS_FILE]))
         verdict.check(MANIFEST_FILE, lambda: _check_totals(verdict, manifest))
+    if manifest is not None:
+        verdict.missing = [name for name, place in manifest.siblings(path).items() if not os.path.lexists(place)]
     return verdict
 
 
@@ -167,5 +174,6 @@ def _check_totals(verdict: Verdict, manifest: Manifest) -> None:
         if getattr(manifest, key) != value:
             raise DamagedFileError(f"{path}: {key} is {getattr(manifest, key)!r}, its log has {value}.")
     budget = (verdict.config or {}).get("frames")
-    if isinstance(budget, int) and counted["total_frames"] < budget:
+    # A published log may end within an episode that is not scored.
+    if isinstance(budget, int) and counted["total_frames"] < budget and manifest.source is None:
         raise DamagedFileError(f"{path}: finished after {counted['total_frames']:,} frames, before its budget of {budget:,}.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -10,17 +11,19 @@ from typing import TYPE_CHECKING, Any
 from comper.agents.agent import Agent, TrialSetup
 from comper.environments.environment import EnvironmentSpec
 from comper.environments.stepper import ProcessStepper, SerialStepper, Stepper
+from comper.errors import ResourceError, UsageError, WorkerDiedError, explaining_memory_errors
 from comper.memory.compressed import make_frame_store
 from comper.memory.frame_archive import FrameArchive
 from comper.memory.frames import ObservationHistory
-from comper.progress import print_line, show_progress
+from comper.output import print_line
+from comper.progress import show_progress
 from comper.runs.checkpoints import Checkpoint
 from comper.runs.recorder import Recorder
 from comper.runs.states import check_same_shapes
 from comper.training.checkpointing import Checkpointer, SavedTrial
 from comper.training.display import TrainingProgress
 from comper.training.loop import Loop, Trial
-from comper.training.options import RunOptions, RunSettings
+from comper.training.options import RunOptions, RunSettings, outside_modules
 from comper.training.preflight import max_frames
 from comper.training.randomness import environment_seed, streams
 from comper.training.signals import stop_requests
@@ -73,15 +76,17 @@ def run_population(
 ) -> None:
     """Run every member to its end."""
     config = settings.config
-    if environments.info.resume:  # nothing to continue from could be saved
+    if any(info.resume for info in environments.infos):  # what cannot be continued exactly is not saved
         options = replace(options, checkpoint_period_steps=0)
     with ExitStack() as stack:
+        stack.enter_context(_saying_how_to_continue(members))
         for member in members:
             if member.record:
                 stack.callback(member.record.close)
         request = stack.enter_context(stop_requests())
         setups = [_setup(member.seed, settings, environments) for member in members]
         agent = settings.agent.agent(config, settings.task(environments.info), setups, device=device)
+        _check_parts(agent)
         saved = [
             _saved_trial(number, member, member.record, setup, settings)
             for number, (member, setup) in enumerate(zip(members, setups, strict=True))
@@ -89,7 +94,14 @@ def run_population(
         ]
         period = options.checkpoint_period_steps
         checkpointer = Checkpointer(
-            agent, environments, saved, frames=config.frames, request=request, period_steps=period, step=step
+            agent,
+            environments,
+            saved,
+            frames=config.frames,
+            request=request,
+            period_steps=period,
+            step=step,
+            resume_flags="".join(f" --trust {module}" for module in outside_modules(settings, environments.infos)),
         )
         for trial in saved:
             _restore(trial, members[trial.trial.number], agent, checkpointer)
@@ -98,6 +110,24 @@ def run_population(
         bar = stack.enter_context(show_progress(unit="frames", wanted=options.show_progress))
         progress = TrainingProgress(bar, config.frames, agent.metric_labels)
         Loop(config, agent, environments, [trial.trial for trial in saved], t=step).run([progress, checkpointer])
+
+
+@contextmanager
+def _saying_how_to_continue(members: Sequence[Member]) -> Iterator[None]:
+    """Turn a want of memory into a sentence, and add the command that goes on from the last checkpoint."""
+    paths = shlex.join(str(member.record.path) for member in members if member.record)
+    hint = f"What was saved before is untouched: continue with `comper resume {paths}`."
+    with explaining_memory_errors(f"Take fewer --trials, or smaller batches or memories. {hint}"):
+        try:
+            yield
+        except WorkerDiedError as error:
+            raise ResourceError(f"{error} {hint}") from None
+
+
+def _check_parts(agent: Agent) -> None:
+    for name, part in agent.parts.items():
+        if not (hasattr(part, "state_dict") and hasattr(part, "load_state_dict")):
+            raise UsageError(f"The agent's part {name!r} cannot be saved: it needs state_dict and load_state_dict.")
 
 
 def _setup(seed: int, settings: RunSettings, environments: Stepper) -> TrialSetup:

@@ -16,11 +16,17 @@ from comper.runs.checkpoints import NUM_LATEST
 from comper.training.options import RunSettings
 
 PROCESS_BYTES = 500_000_000
-"""Python, torch and the emulator library, measured at 390 MB, with room for a batch on its way through the networks."""
+"""Python, torch and the emulator library, measured at 390 MB, and what is computed beside the batches."""
 
 EMULATOR_BYTES = 4_000_000
 COMPRESSED_FRACTION = 0.15
 """Of a frame's bytes, once compressed: measured 0.04 (Asterix, Video Pinball) to 0.08 (Battle Zone), with a margin."""
+
+OPEN_FILES = 40
+"""Of the process itself, with a checkpoint being written."""
+FILES_PER_TRIAL = 5
+"""A lock, two logs, and one or two while a checkpoint is written."""
+FILES_PER_WORKER = 3
 
 LOG_BYTES_PER_STEP = 4
 MARGIN_BYTES = 50_000_000
@@ -54,7 +60,7 @@ def needs_of(settings: RunSettings, info: EnvironmentInfo, *, trials: int, with_
     saving = compressed + 2 * checkpoint if with_checkpoints else 0
     held = compressed if config.frame_compression == "zlib" else frames
     working = 2 * weights  # gradients, and as much again on their way through an optimiser
-    each = held + estimate.table_bytes + estimate.network_bytes + working + EMULATOR_BYTES + saving
+    each = held + estimate.table_bytes + estimate.network_bytes + working + EMULATOR_BYTES + saving + estimate.batch_bytes
     logs = LOG_BYTES_PER_STEP * config.frames + weights
     kept = NUM_LATEST + 3 if with_checkpoints else 0  # the latest, two thirds, and the one being written
     return Needs(
@@ -65,8 +71,8 @@ def needs_of(settings: RunSettings, info: EnvironmentInfo, *, trials: int, with_
 def max_frames(settings: RunSettings, info: EnvironmentInfo) -> int:
     """Frames a trial may hold at most: all it will see, or all its memory has room for."""
     config = settings.config
-    per_step = getattr(settings.environment, "frame_skip", 1)
-    seen = (config.frames + (info.episode_cap_frames or config.frames)) // per_step + 256
+    per_observation = settings.environment.frames_per_observation
+    seen = (config.frames + (info.episode_cap_frames or config.frames)) // per_observation + 256
     num_transitions = settings.agent.agent.memory_estimate(config, settings.task(info)).num_transitions
     return min(seen, (num_transitions + 1) * 2 * config.history_length + 256)
 
@@ -77,8 +83,8 @@ def check(settings: RunSettings, info: EnvironmentInfo, *, trials: int, out: Pat
     memory, disk = available_memory(), available_disk(out)
     if memory is not None and needs.memory > memory:
         raise ResourceError(
-            f"This run needs up to {_size(needs.memory)} of memory, and {_size(memory)} are there."
-            " Take fewer --trials or --frames."
+            f"This run needs up to {_size(needs.memory)} of memory, and {_size(max(0, memory))} are there."
+            " Take fewer --trials or --frames, or smaller batches or memories."
         )
     if needs.disk + MARGIN_BYTES > disk:
         raise ResourceError(
@@ -86,6 +92,24 @@ def check(settings: RunSettings, info: EnvironmentInfo, *, trials: int, out: Pat
             " Choose another --out, fewer --trials, or --checkpoint-period-steps 0."
         )
     return needs
+
+
+def allow_open_files(num_trials: int, num_workers: int) -> None:
+    """Raise this process's limit of open files to what a population needs, or refuse it before anything is written."""
+    if sys.platform == "win32":
+        return
+    import resource
+
+    needed = OPEN_FILES + FILES_PER_TRIAL * num_trials + FILES_PER_WORKER * num_workers
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or needed <= soft:
+        return
+    if hard != resource.RLIM_INFINITY and needed > hard:
+        raise ResourceError(
+            f"{num_trials:,} trials need up to {needed:,} open files, and {hard:,} are allowed."
+            " Take fewer --trials, or ask for a higher limit (`ulimit -n`)."
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
 def available_memory() -> int | None:

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from comper.agents.agent import AgentSpec
-from comper.environments.environment import EnvironmentSpec
+from comper.environments.environment import EnvironmentInfo, EnvironmentSpec
 from comper.environments.families import find_environment
-from comper.errors import DamagedFileError, UsageError, printable
-from comper.progress import print_line
+from comper.errors import ComperError, DamagedFileError, LeftOutError, StoppedError, UsageError, printable
+from comper.output import print_line
 from comper.runs.checkpoints import Checkpoint
-from comper.runs.folder import CHECKPOINTS_FOLDER, CONFIG_FILE, MANIFEST_FILE, find_runs, run_path
+from comper.runs.folder import CHECKPOINTS_FOLDER, CONFIG_FILE, MANIFEST_FILE, find_runs
 from comper.runs.lock import RunLock
 from comper.runs.manifest import Manifest
 from comper.runs.recorder import Recorder
 from comper.runs.verify import verify_run
 from comper.training import preflight
 from comper.training.conditions import check_conditions
+from comper.training.missing import MissingMember, make_missing, missing_members
 from comper.training.options import (
     NO_OWN_CODE,
     NetworkMaker,
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     import torch
 
 Folders = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+Refused = dict[Path, ComperError]
+"""Runs that cannot be continued, and why."""
 
 
 @dataclass
@@ -85,19 +88,58 @@ def resume(
     """
     options = RunOptions(device, workers, checkpoint_period_steps, show_progress)
     own = OwnCode(agent, environment, network, tuple(trust))
+    refused: Refused = {}
     with ExitStack() as stack:
-        runs = []
-        for path in _runs_in(folders):
+        torch_device = options.torch_device()
+        paths = _runs_in(folders)
+        preflight.allow_open_files(len(paths), 0)
+        runs = _open_all(paths, own, stack, refused)
+        missing = missing_members(runs, _given(folders))
+        if show_progress:
+            _print_plan(runs, refused, missing)
+        for member in missing:
+            if member.can_be_made:
+                with _noting_refusals(refused, [member.path]):
+                    make_missing(member, torch_device, own)
+                    runs += _open_all([member.path], own, stack, refused)
+        for group in _groups(runs, torch_device):
+            with _noting_refusals(refused, [run.path for run in group]):
+                _continue(group, torch_device, options, own, refused)
+    return _done([run.path for run in runs if run.path not in refused], refused)
+
+
+@contextmanager
+def _noting_refusals(refused: Refused, paths: Sequence[Path]) -> Iterator[None]:
+    """Go on with other runs after what one of them cannot do; a signal to stop stops all."""
+    try:
+        yield
+    except StoppedError:
+        raise
+    except ComperError as error:
+        refused.update(dict.fromkeys(paths, error))
+
+
+def _done(done: list[Path], refused: Refused) -> list[Path]:
+    """What was done; where some runs were left out, an error that names them, with the exit code of the first."""
+    if not refused:
+        return done
+    errors = list(dict.fromkeys(refused.values()))
+    if len(errors) == 1 and not done:
+        raise errors[0]
+    text = f"{len(refused)} of {len(refused) + len(done)} runs could not be continued:"
+    raise LeftOutError("\n  ".join([text, *map(str, errors)]), exit_code=errors[0].exit_code, done=done)
+
+
+def _open_all(paths: Sequence[Path], own: OwnCode, stack: ExitStack, refused: Refused) -> list[UnfinishedRun]:
+    """Lock and check the unfinished runs; one that is locked, damaged or read-only does not keep the others."""
+    runs = []
+    for path in paths:
+        with _noting_refusals(refused, [path]):
             run = open_unfinished(path, own)
             if run is not None:
                 stack.callback(run.lock.release)
                 runs.append(run)
-        torch_device = options.torch_device()
-        if show_progress:
-            _print_plan(runs)
-        for group in _groups(runs, torch_device):
-            _continue(group, torch_device, options, own)
-    return [run.path for run in runs]
+    return runs
 
 
 def open_unfinished(path: Path, own: OwnCode = NO_OWN_CODE) -> UnfinishedRun | None:
@@ -122,9 +164,13 @@ def open_unfinished(path: Path, own: OwnCode = NO_OWN_CODE) -> UnfinishedRun | N
         raise
 
 
+def _given(folders: Folders) -> list[Path]:
+    return [Path(folders)] if isinstance(folders, str | os.PathLike) else [Path(folder) for folder in folders]
+
+
 def _runs_in(folders: Folders) -> list[Path]:
-    given = [folders] if isinstance(folders, str | os.PathLike) else list(folders)
-    paths = [path for path in find_runs(Path(folder) for folder in given) if _has_begun(path)]
+    given = _given(folders)
+    paths = [path for path in find_runs(given) if _has_begun(path)]
     if not paths:
         raise UsageError(f"No run in {', '.join(map(str, given))}.")
     return paths
@@ -135,9 +181,13 @@ def _has_begun(path: Path) -> bool:
     return os.path.lexists(path / MANIFEST_FILE) or (path / CHECKPOINTS_FOLDER).is_dir()
 
 
-def _print_plan(runs: Sequence[UnfinishedRun]) -> None:
-    if not runs:
+def _print_plan(runs: Sequence[UnfinishedRun], refused: Refused, missing: Sequence[MissingMember]) -> None:
+    if not runs and not refused:
         print_line("nothing to resume: every run here is finished.")
+    for error in refused.values():
+        print_line(f"left out: {error}")
+    for member in missing:
+        print_line(printable(str(member)))
     for run in runs:
         for note in run.notes:
             print_line(printable(note))
@@ -150,11 +200,11 @@ def _print_plan(runs: Sequence[UnfinishedRun]) -> None:
 
 
 def _groups(runs: Sequence[UnfinishedRun], device: torch.device) -> list[list[UnfinishedRun]]:
-    """Runs that advance together: same agent, settings and step; on a GPU, a population as it was."""
+    """Runs that advance together: same agent, settings, step and kind of environment; on a GPU, a population as it was."""
     is_cpu = device.type == "cpu"
     groups: dict[Any, list[UnfinishedRun]] = {}
     for run in runs:
-        beside = run.step if is_cpu else tuple(run.manifest.population)
+        beside = (run.step, _layout(run.manifest)) if is_cpu else tuple(run.manifest.population)
         groups.setdefault((run.manifest.agent, run.settings.parts, beside), []).append(run)
     if not is_cpu:
         for group in groups.values():
@@ -164,23 +214,44 @@ def _groups(runs: Sequence[UnfinishedRun], device: torch.device) -> list[list[Un
     return list(groups.values())
 
 
-def _continue(group: Sequence[UnfinishedRun], device: torch.device, options: RunOptions, own: OwnCode) -> None:
-    settings, places = group[0].settings, _places(group, device, own)
+def _continue(
+    group: Sequence[UnfinishedRun], device: torch.device, options: RunOptions, own: OwnCode, refused: Refused
+) -> None:
+    settings = group[0].settings
+    infos: dict[str, EnvironmentInfo] = {}
+    for run in group:
+        with _noting_refusals(refused, [run.path]):
+            name = run.environment.name
+            infos[name] = infos.get(name) or run.environment.info(settings.environment)
+            check_conditions(run.manifest, infos[name], device)
+            _require_resumable(run, infos[name])
+    group = [run for run in group if run.path not in refused]
+    if not group:
+        return
+    places = _places(group, device, own, refused)
+    with_checkpoints, info = options.with_checkpoints, next(iter(infos.values()))
+    preflight.check(settings, info, trials=len(places), out=group[0].path, with_checkpoints=with_checkpoints)
+    preflight.allow_open_files(len(places), options.num_workers(len(places)))
     with make_stepper([(spec, seed) for spec, seed, _ in places], settings, options) as environments:
-        for info, (_, _, run) in zip(environments.infos, places, strict=True):
-            if run is not None:
-                check_conditions(run.manifest, info, device)
-        with_checkpoints = options.with_checkpoints
-        preflight.check(settings, environments.info, trials=len(places), out=group[0].path, with_checkpoints=with_checkpoints)
         members = [_member(spec, seed, run) for spec, seed, run in places]
         run_population(members, settings, environments, device, options=options, step=group[0].step)
+
+
+def _require_resumable(run: UnfinishedRun, info: EnvironmentInfo) -> None:
+    if info.resume and run.checkpoints:
+        raise UsageError(f"{run.path}: cannot be continued exactly: {info.resume} Begin a new run.")
+
+
+def _layout(manifest: Manifest) -> str:
+    """What environments must share to be stepped together: Atari games are alike, others may not be."""
+    return manifest.game if ":" in manifest.game else "Atari"
 
 
 Place = tuple[EnvironmentSpec, int, UnfinishedRun | None]
 
 
-def _places(group: Sequence[UnfinishedRun], device: torch.device, own: OwnCode) -> list[Place]:
-    """The trials of a group; on a GPU also those that have finished, because the arithmetic depends on their number."""
+def _places(group: Sequence[UnfinishedRun], device: torch.device, own: OwnCode, refused: Refused) -> list[Place]:
+    """The trials of a group; on a GPU also those that do not run any more, because the arithmetic depends on their number."""
     if device.type == "cpu":
         return [(run.environment, run.manifest.seed, run) for run in group]
     by_name = {run.manifest.trial: run for run in group}
@@ -189,17 +260,26 @@ def _places(group: Sequence[UnfinishedRun], device: torch.device, own: OwnCode) 
         name, _, seed = trial.rpartition("/seed-")
         run = by_name.get(trial)
         if run is None:
-            _require_finished(group[0], name, int(seed))
-        spec = run.environment if run else find_environment(name, trusted=own.trusted)
-        places.append((spec, int(seed), run))
+            _require_at_rest(group[0], trial, refused)
+        places.append((run.environment if run else _finished_environment(group, name, own), int(seed), run))
     return places
 
 
-def _require_finished(sibling: UnfinishedRun, environment: str, seed: int) -> None:
-    path = run_path(sibling.path.parents[2], agent=sibling.manifest.agent, game=environment, seed=seed)
-    if not path.is_dir() or not Manifest.read(path).is_finished:
+def _finished_environment(group: Sequence[UnfinishedRun], name: str, own: OwnCode) -> EnvironmentSpec:
+    """The environment of a trial that has finished: often that of one that has not, and then found already."""
+    known = {run.manifest.game: run.environment for run in group}
+    return known[name] if name in known else find_environment(name, trusted=own.trusted)
+
+
+def _require_at_rest(run: UnfinishedRun, trial: str, refused: Refused) -> None:
+    """Refuse to leave behind a trial of the same population that could go on too."""
+    path = run.manifest.siblings(run.path).get(trial)
+    if path is None or path in {place.resolve() for place in refused} or not path.is_dir():
+        return
+    verdict = verify_run(path, with_states=False)
+    if verdict.manifest is not None and not verdict.manifest.is_finished:
         raise UsageError(
-            f"{path} was trained together with {sibling.path} on a GPU, where a trial continues exactly only with the others"
+            f"{path} was trained together with {run.path} on a GPU, where a trial continues exactly only with the others"
             " of its population. Resume the folder above all of them."
         )
 
@@ -224,16 +304,20 @@ def resume_weights_only(
 ) -> list[Path]:
     """Begin new runs from the weights of others: memories, optimisers, random streams and budget all start anew."""
     own = OwnCode(trusted=tuple(trust))
-    groups: dict[Any, list[tuple[RunSettings, tuple[EnvironmentSpec, int], StartingPoint]]] = {}
+    refused: Refused = {}
+    groups: dict[Any, list[tuple[Path, RunSettings, tuple[EnvironmentSpec, int], StartingPoint]]] = {}
     for path in _runs_in(folders):
-        manifest = Manifest.read(path)
-        manifest.require_this_format(path)
-        settings, spec = recorded_settings(path, manifest, own), recorded_environment(manifest, own)
-        point = StartingPoint(*saved_weights(path, manifest))
-        groups.setdefault((manifest.agent, settings.parts), []).append((settings, (spec, manifest.seed), point))
+        with _noting_refusals(refused, [path]):
+            manifest = Manifest.read(path)
+            manifest.require_this_format(path)
+            settings, spec = recorded_settings(path, manifest, own), recorded_environment(manifest, own)
+            point = StartingPoint(*saved_weights(path, manifest))
+            key = (manifest.agent, settings.parts, _layout(manifest))
+            groups.setdefault(key, []).append((path, settings, (spec, manifest.seed), point))
     options = RunOptions(device, workers, checkpoint_period_steps, show_progress)
-    paths = []
+    new: list[Path] = []
     for members in groups.values():
-        pairs, points = [pair for _, pair, _ in members], [point for _, _, point in members]
-        paths += start_runs(pairs, members[0][0], out=out, options=options, starting_points=points)
-    return paths
+        pairs, points = [pair for _, _, pair, _ in members], [point for _, _, _, point in members]
+        with _noting_refusals(refused, [path for path, _, _, _ in members]):
+            new += start_runs(pairs, members[0][1], out=out, options=options, starting_points=points)
+    return _done(new, refused)

@@ -7,23 +7,26 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from comper.agents.agent import AgentSpec
-from comper.environments.environment import EnvironmentSpec
+from comper.agents.registry import DEFAULT_AGENT
+from comper.environments.environment import EnvironmentInfo, EnvironmentSpec
 from comper.environments.families import find_environment
 from comper.errors import UsageError
-from comper.progress import print_line
+from comper.output import print_line
 from comper.protocol import PAPER_GAMES
 from comper.runs.folder import run_path
 from comper.runs.manifest import Manifest
-from comper.runs.recorder import Recorder, check_can_begin
+from comper.runs.recorder import check_can_begin, create_all
 from comper.training import preflight
 from comper.training.conditions import conditions
 from comper.training.options import NetworkMaker, RunOptions, RunSettings, resolve_settings
 from comper.training.population import Member, make_stepper, run_population
 
-DEFAULT_AGENT = "comper-single"
+if TYPE_CHECKING:
+    import torch
+
 MAX_TRIALS = 100_000
 EnvironmentName = str | Callable[[], Any]
 
@@ -61,6 +64,10 @@ def train(
         train("freeway", "comper-single", frames=20_000, out="my-runs")
     """
     named = [environments] if isinstance(environments, str) or callable(environments) else environments
+    if not isinstance(named, Sequence):
+        raise UsageError(
+            f"{named!r}: give an environment's name, or a function or class that makes it, not the object itself."
+        )
     specs = find_environments(named)
     if isinstance(network, str):
         settings |= {} if network == "auto" else {"network": network}
@@ -77,8 +84,15 @@ def find_environments(names: Sequence[EnvironmentName]) -> list[EnvironmentSpec]
     expanded: list[EnvironmentName] = []
     for name in names:
         expanded += PAPER_GAMES if name == "paper" else [name]
-    found = {spec.name: spec for spec in map(find_environment, expanded)}
-    return list(found.values())
+    if not expanded:
+        raise UsageError("Name at least one environment.")
+    found: dict[str, tuple[EnvironmentName, EnvironmentSpec]] = {}
+    for given in expanded:
+        spec = find_environment(given)
+        before, _ = found.setdefault(spec.name, (given, spec))
+        if callable(given) and before is not given:
+            raise UsageError(f"Two environments are called {spec.name}: give each a class of its own, or train them apart.")
+    return [spec for _, spec in found.values()]
 
 
 def train_population(
@@ -112,46 +126,72 @@ def start_runs(
         check_can_begin(path, settings.to_toml())
     device = options.torch_device()
     points = starting_points or [None] * len(pairs)
+    # One environment is asked before all are made: thousands of trials that do not fit take no memory.
+    first = pairs[0][0].info(settings.environment)
+    settings.check(first)
+    needs = preflight.check(settings, first, trials=len(pairs), out=out, with_checkpoints=options.with_checkpoints)
+    preflight.allow_open_files(len(pairs), options.num_workers(len(pairs)))
     with ExitStack() as stack:
         environments = stack.enter_context(make_stepper(pairs, settings, options))
-        info = environments.info
-        settings.check(info)
-        needs = preflight.check(settings, info, trials=len(pairs), out=out, with_checkpoints=options.with_checkpoints)
         population = [f"{environment.name}/seed-{s}" for environment, s in pairs]
-        members = []
-        for number, ((environment, s), path, point) in enumerate(zip(pairs, paths, points, strict=True)):
-            manifest = Manifest(
-                agent=settings.agent_name,
-                game=environment.name,
-                seed=s,
-                population=population,
-                changed=settings.changed(),
-                learns=settings.agent.agent.learns,
-                num_scored_episodes=environments.infos[number].num_scored_episodes,
-                network=settings.own_network,
-                trusted_code=settings.outside_code,
-                started_from=point.about if point else None,
-                **conditions(environments.infos[number], device),
-            )
-            record = Recorder.create(path, settings.to_toml(), manifest)
+        manifests = [
+            new_manifest(settings, environment.name, s, info=info, device=device, population=population, point=point)
+            for (environment, s), info, point in zip(pairs, environments.infos, points, strict=True)
+        ]
+        records = create_all(paths, settings.to_toml(), manifests)
+        for record in records:
             stack.callback(record.close)
-            members.append(Member(environment.name, s, record, weights=point.weights if point else None))
+        members = [
+            Member(environment.name, s, record, weights=point.weights if point else None)
+            for (environment, s), record, point in zip(pairs, records, points, strict=True)
+        ]
         if options.show_progress:
-            print_line(introduction(settings, [env.name for env, _ in pairs], info, str(device)))
+            print_line(introduction(settings, environments.infos, str(device)))
             print_line(f"needs {needs}")
         run_population(members, settings, environments, device, options=options)
     return paths
 
 
-def introduction(settings: RunSettings, names: Sequence[str], info: Any, device: str) -> str:
+def new_manifest(
+    settings: RunSettings,
+    environment: str,
+    seed: int,
+    *,
+    info: EnvironmentInfo,
+    device: torch.device,
+    population: list[str],
+    point: StartingPoint | None = None,
+) -> Manifest:
+    """What a run is, before its first frame."""
+    return Manifest(
+        agent=settings.agent_name,
+        game=environment,
+        seed=seed,
+        population=population,
+        changed=settings.changed(),
+        learns=settings.agent.agent.learns,
+        num_scored_episodes=info.num_scored_episodes,
+        floor=info.floor,
+        network=settings.own_network,
+        trusted_code=settings.outside_code,
+        started_from=point.about if point else None,
+        **conditions(info, device),
+    )
+
+
+def introduction(settings: RunSettings, infos: Sequence[EnvironmentInfo], device: str) -> str:
     """What is trained on what, in one line, and the settings that differ from the agent's own."""
-    task = settings.task(info)
+    task, names, unresumable = settings.task(infos[0]), [info.name for info in infos], [info.resume for info in infos]
     networks = settings.agent.agent.networks(settings.config, task)
     shown = ", ".join(dict.fromkeys(names))
     lines = [f"{settings.agent_name} on {shown}: {len(names)} {'trial' if len(names) == 1 else 'trials'}, {device}"]
-    lines += [f"{name}: {description}" for name, f in networks.items() if (description := getattr(f, "description", ""))]
+    lines += [f"network: {text}" for f in networks.values() if (text := getattr(f, "description", ""))]
+    if settings.own_network:
+        lines.append(f"network: {settings.own_network}")
+    decay = getattr(settings.config, "epsilon_decay_frames", 0)
+    if decay > 2 * settings.config.frames:
+        lines.append(f"exploration falls over {decay:,} frames, so most actions stay random; see --epsilon-decay-frames")
     if changed := settings.changed():
         lines.append("changed: " + ", ".join(f"{name} = {value}" for name, (value, _) in changed.items()))
-    if info.resume:
-        lines.append(f"an interrupted run cannot be resumed: {info.resume}")
+    lines += [f"no checkpoints, because a run could not be resumed: {text}" for text in dict.fromkeys(unresumable) if text]
     return "\n".join(lines)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -140,3 +143,101 @@ def test_two_logs_of_one_trial_are_refused(make_log: MakeLog, tmp_path: Path) ->
     other.write_bytes(path.read_bytes())
     with pytest.raises(UsageError, match="both claim asterix, trial 1"):
         import_release(tmp_path / "released", agent="a", out=tmp_path / "runs")
+
+
+# What the published logs are like, and others of their family
+
+
+def rewritten(path: Path, change: Callable[[list[dict[str, Any]]], list[dict[str, Any]]]) -> None:
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    path.write_text("".join(json.dumps(line) + "\n" for line in change(lines)))
+
+
+def test_a_log_begun_twice_counts_from_its_second_beginning(make_log: MakeLog, tmp_path: Path) -> None:
+    path = make_log()
+    earlier = [
+        line | {"Time": "04-09-2021 10:00:00", "CurrEpRewardSum": 0, "EpRewardsSum": 0.0} for line in _first_lines(path)
+    ]
+    rewritten(path, lambda lines: earlier + lines)
+    result = import_release(tmp_path / "released", agent="printed", out=tmp_path / "runs", frames=800)
+    assert [finding.text for finding in result.findings] == [
+        "Line 2: the log begins a second time; the 1 lines before are left out."
+    ]
+    (trial,) = read_runs([tmp_path / "runs"]).trials
+    assert trial.scores.tolist() == [100, 250, 0, 50]
+    assert len(trial.metrics["steps"]) == 4
+
+
+def _first_lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(path.read_text().splitlines()[0])]
+
+
+def test_a_sum_that_begins_again_within_an_episode_is_remarked_upon(make_log: MakeLog, tmp_path: Path) -> None:
+    path = make_log()
+
+    def forget(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The second episode's sum goes on from the first one's, and begins again at its end."""
+        lines[2]["CurrEpRewardSum"], lines[3]["CurrEpRewardSum"] = 225, 125
+        return lines
+
+    rewritten(path, forget)
+    result = import_release(tmp_path / "released", agent="printed", out=tmp_path / "runs", frames=800)
+    assert result.exit_code == 0
+    remarks = [finding.text for finding in result.findings]
+    assert "the first of them line 3, the sum of an episode's rewards did not begin with the episode." in remarks[0]
+    (trial,) = read_runs([tmp_path / "runs"]).trials
+    assert trial.scores.tolist() == [100, 125, 0, 50], "the score of the line that ends the episode"
+
+
+def test_a_log_that_ends_within_an_episode_after_its_budget_is_finished(make_log: MakeLog, tmp_path: Path) -> None:
+    path = make_log()
+    rewritten(path, lambda lines: lines[:-1])
+    result = import_release(tmp_path / "released", agent="printed", out=tmp_path / "runs", frames=650)
+    left = "the episode is left out, and the scores end at 600 frames."
+    assert [finding.text for finding in result.findings] == [f"The log ends within an episode, after 700 frames; {left}"]
+    runs = read_runs([tmp_path / "runs"])
+    assert [trial.scores.tolist() for trial in runs.trials] == [[100, 250, 0]]
+    assert runs.findings == []
+
+
+def test_an_empty_line_is_remarked_upon(make_log: MakeLog, tmp_path: Path) -> None:
+    path = make_log()
+    path.write_text(path.read_text() + "\n")
+    result = import_release(tmp_path / "released", agent="printed", out=tmp_path / "runs", frames=800)
+    assert [finding.text for finding in result.findings] == ["Line 9 is empty."]
+
+
+@pytest.mark.parametrize(
+    ("name", "seed"), [("asterix_7", 7), ("7", 7), ("run7/logs", 7), ("Asterix (first)", 1), ("v5-asterix-007", 7)]
+)
+def test_other_names_of_folders_are_understood(name: str, seed: int, make_log: MakeLog, tmp_path: Path) -> None:
+    path = make_log()
+    (tmp_path / "other" / name).mkdir(parents=True)
+    path.rename(tmp_path / "other" / name / path.name)
+    result = import_release(tmp_path / "other", agent="printed", out=tmp_path / "runs", frames=800)
+    assert [folder.name for folder in result.folders] == [f"seed-{seed}"]
+    assert [finding.text for finding in result.findings] == (
+        ["Its folder's name does not end with a trial number; it is taken as trial 1 of asterix."] if seed == 1 else []
+    )
+
+
+def test_a_log_that_is_odd_throughout_does_not_fill_its_manifest(make_log: MakeLog, tmp_path: Path) -> None:
+    path = make_log(scores=tuple(range(29)))
+    rewritten(path, lambda lines: [line | {"AvgEpReturn": "\x1b[31m" + "x" * 1000} for line in lines])
+    result = import_release(tmp_path / "released", agent="printed", out=tmp_path / "runs", frames=800)
+    assert len(result.findings) == 21
+    assert result.findings[-1].text == "And 9 more."
+    assert all(finding.text.isprintable() for finding in result.findings)
+    assert len(read_runs([tmp_path / "runs"]).trials) == 1
+
+
+def test_a_line_without_end_and_a_pipe_are_refused(make_log: MakeLog, tmp_path: Path) -> None:
+    path = make_log()
+    with open(path, "ab") as file:
+        file.truncate(10**10)  # holes: no byte of it is on disk
+    pipe = tmp_path / "released" / "v5-asterix-2" / "progress.json"
+    pipe.parent.mkdir()
+    os.mkfifo(pipe)
+    result = import_release(tmp_path / "released", agent="printed", out=tmp_path / "runs", frames=800)
+    assert result.exit_code == 3
+    assert (len(result.folders), len(result.findings)) == (0, 2)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import html
 import io
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from comper.errors import UsageError
+from comper.errors import UsageError, is_memory_error
 
 INK = "#20262d"
 MUTED = "#6b7480"
@@ -175,10 +176,16 @@ def draw(plot: Plot) -> Drawn:
 
 
 def _matplotlib() -> Any:
+    before = os.environ.pop("MPLBACKEND", None)  # figures go into files, and a wrong name would be an error of the import
     try:
         import matplotlib
-    except ImportError:
+    except ImportError as error:
+        if is_memory_error(error):
+            raise
         raise UsageError('A report needs matplotlib: pip install "comper[report]".') from None
+    finally:
+        if before is not None:
+            os.environ["MPLBACKEND"] = before
     return matplotlib
 
 

@@ -1,6 +1,8 @@
 """The logs published with the paper become run folders: streamed, tolerant of a torn last line, strict about all else.
 
 One `progress.json` per trial, JSON lines with NaN: a line every 100 iterations and one at the end of each episode (`EndEp`).
+A score is what stands in the line that ends its episode. What else is odd in the published logs is remarked upon: a log
+begun twice, a sum that begins again within an episode, an empty line, a log that ends within an episode.
 """
 
 from __future__ import annotations
@@ -10,17 +12,18 @@ import math
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import count
 from pathlib import Path
 from typing import IO, Any
 
 from comper import __version__
-from comper.errors import DamagedFileError, UsageError
+from comper.errors import DamagedFileError, UsageError, explaining_os_errors, printable
 from comper.report.findings import ERROR, NOTE, Finding
 from comper.report.published.printed import RELEASED
-from comper.runs.files import digest, file_digest, log_digest, reading
+from comper.runs.files import MAX_LINE_BYTES, digest, file_digest, log_digest, reading
 from comper.runs.folder import CONFIG_FILE, EPISODES_FILE, LOG_FILES, METRICS_FILE, EpisodeRecord, run_path
 from comper.runs.manifest import FINISHED, RUNNING, Manifest
 
@@ -30,7 +33,8 @@ FRAME_SKIP = 5
 """Of the published runs (Table 3); with four observations per decision, 20 frames per iteration."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}")
-_TRIAL = re.compile(r"-(\d{1,9})$")
+_NUMBER = re.compile(r"(?<!\d)([0-9]{1,9})$")
+_MAX_REMARKS = 20
 _METRICS = {"epsilon": "Eps", "tm_sets": "TMCount", "rtm_sets": "RTMCount", "td_error": "TDE"}
 
 
@@ -58,36 +62,64 @@ def import_release(source: Path, *, agent: str, out: Path, frames: int = BUDGET_
     if not logs:
         raise UsageError(f"{source}: no {LOG_NAME} in it or below it.")
     result = ImportResult()
-    trials: dict[tuple[str, int], Path] = {}
-    for log in logs:
-        try:
-            game, seed = _trial_of(log)
-            if (game, seed) in trials:
-                raise UsageError(
-                    f"{trials[game, seed]} and {log} both claim {game}, trial {seed}: import one of their folders at a time."
-                )
-            trials[game, seed] = log
-        except DamagedFileError as error:
-            result.findings.append(Finding(ERROR, "damaged", f"Not imported: {error}", str(log)))
-    for (game, seed), log in trials.items():
-        _import_one(log, run_path(out, agent=agent, game=game, seed=seed), frames=frames, result=result)
+    for (game, seed), log in _trials(logs, source, result).items():
+        trial = _Trial(log, agent, game, seed)
+        folder = run_path(out, agent=agent, game=game, seed=seed)
+        with explaining_os_errors(folder, is_typed=True):
+            _import_one(trial, folder, frames=frames, result=result)
     return result
 
 
-def _import_one(log: Path, folder: Path, *, frames: int, result: ImportResult) -> None:
-    if folder.exists():
-        _check_same_import(folder, log)
+@dataclass(frozen=True)
+class _Trial:
+    """A log, and what it becomes."""
+
+    log: Path
+    agent: str
+    game: str
+    seed: int
+
+
+def _trials(logs: Sequence[Path], source: Path, result: ImportResult) -> dict[tuple[str, int], Path]:
+    """The logs by game and trial number; those whose folders have no number get the first that is free."""
+    trials: dict[tuple[str, int], Path] = {}
+    without_number: list[tuple[str, Path]] = []
+    for log in logs:
+        try:
+            game, seed = _game_of(log), _number_of(log, source)
+        except DamagedFileError as error:
+            result.findings.append(Finding(ERROR, "damaged", f"Not imported: {error}", str(log)))
+            continue
+        if seed is None:
+            without_number.append((game, log))
+        elif (game, seed) in trials:
+            raise UsageError(
+                f"{trials[game, seed]} and {log} both claim {game}, trial {seed}: import one of their folders at a time."
+            )
+        else:
+            trials[game, seed] = log
+    for game, log in without_number:
+        seed = next(number for number in count(1) if (game, number) not in trials)
+        trials[game, seed] = log
+        text = f"Its folder's name does not end with a trial number; it is taken as trial {seed} of {game}."
+        result.findings.append(Finding(NOTE, "remark", text, str(log)))
+    return trials
+
+
+def _import_one(trial: _Trial, folder: Path, *, frames: int, result: ImportResult) -> None:
+    if os.path.lexists(folder):
+        _check_same_import(folder, trial.log)
         result.folders.append(folder)
         return
     temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
     temporary.mkdir(parents=True)
     try:
-        remarks = _convert(log, temporary, agent=folder.parent.parent.name, frames=frames)
+        remarks = _convert(trial, temporary, frames=frames)
         os.replace(temporary, folder)
         result.folders.append(folder)
-        result.findings += [Finding(NOTE, "remark", remark, str(log)) for remark in remarks]
+        result.findings += [Finding(NOTE, "remark", remark, str(trial.log)) for remark in remarks]
     except DamagedFileError as error:
-        result.findings.append(Finding(ERROR, "damaged", f"Not imported: {error}", str(log)))
+        result.findings.append(Finding(ERROR, "damaged", f"Not imported: {error}", str(trial.log)))
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
@@ -101,17 +133,20 @@ def _check_same_import(folder: Path, log: Path) -> None:
         raise UsageError(f"{folder}: already holds another run; choose another --out or --agent.")
 
 
-def _trial_of(log: Path) -> tuple[str, int]:
-    """Game and trial number of a log: its first line's Rom, its folder's ending."""
-    ending = _TRIAL.search(log.parent.name)
-    if ending is None:
-        raise DamagedFileError(f"{log}: its folder's name does not end with a trial number, as in v5-asterix-3.")
+def _game_of(log: Path) -> str:
+    """The game of a log: its first line's Rom."""
     with reading(log) as file:
-        record = _parse(file.readline(), f"{log}, line 1")
+        record = _parse(file.readline(MAX_LINE_BYTES), f"{log}, line 1")
     game = record.get("Rom")
     if not isinstance(game, str) or not _NAME.fullmatch(game):
-        raise DamagedFileError(f"{log}, line 1: Rom is {game!r}, expected the name of a game.")
-    return game, int(ending.group(1))
+        raise DamagedFileError(f"{log}, line 1: Rom is {str(game)[:40]!r}, expected the name of a game.")
+    return game
+
+
+def _number_of(log: Path, source: Path) -> int | None:
+    """The trial number of a log: that at the end of its folder's name, or of the nearest folder above that has one."""
+    names = log.relative_to(source).parts[-2::-1] or (source.resolve().name,)
+    return next((int(ending[1]) for name in names if (ending := _NUMBER.search(name))), None)
 
 
 @dataclass
@@ -126,44 +161,80 @@ class _Progress:
     episodes: int = 0
     finished_rewards: float = 0.0
     reward_sums: float = 0.0
+    score: float = 0.0
+    rewards: float = 0.0
+    odd_sums: list[int] = field(default_factory=list)
+    """Lines in which the sum of an episode's rewards did not begin with the episode."""
+    remarks: list[str] = field(default_factory=list)
+    num_remarks: int = 0
     is_between_episodes: bool = True
     episode_start: tuple[int, int] = (0, 0)
     """Frames and iterations at the end of the episode before."""
     first_time: datetime | None = None
     last_time: datetime | None = None
-    remarks: list[str] = field(default_factory=list)
+
+    def remark(self, text: str) -> None:
+        """Note down what is odd; a log that is odd throughout does not fill a manifest."""
+        self.num_remarks += 1
+        if self.num_remarks <= _MAX_REMARKS:
+            self.remarks.append(printable(text))
+
+    def begins_again(self, record: dict[str, Any], where: str) -> bool:
+        """Whether a line is the first of a later attempt: everything before it belongs to another run."""
+        is_first = record.get("Count") == 0 and record.get("Episodes") == 0 and self.lines > 0
+        return is_first and self.last_time is not None and _time(record, where) > self.last_time
 
 
-def _convert(log: Path, folder: Path, *, agent: str, frames: int) -> list[str]:
-    progress = _Progress()
+def _convert(trial: _Trial, folder: Path, *, frames: int) -> list[str]:
+    log, progress = trial.log, _Progress()
     with open(folder / EPISODES_FILE, "w") as episodes, open(folder / METRICS_FILE, "w") as metrics:
-        for where, record in _records(log, progress):
-            _check(record, progress, where)
+        for number, record in _records(log, progress):
+            where = f"{log}, line {number}"
+            if progress.begins_again(record, where):
+                left_out = progress.lines
+                progress = _Progress(remarks=progress.remarks, num_remarks=progress.num_remarks)
+                progress.remark(f"Line {number}: the log begins a second time; the {left_out} lines before are left out.")
+                for file in (episodes, metrics):
+                    file.seek(0)
+                    file.truncate()
+            _check(record, progress, where, number)
             _write_record(record, progress, episodes, metrics)
     if progress.episodes == 0:
         raise DamagedFileError(f"{log}: no finished episode in it.")
+    if progress.odd_sums:
+        lines = f"{len(progress.odd_sums)} lines, the first of them line {progress.odd_sums[0]}"
+        progress.remarks.insert(0, f"In {lines}, the sum of an episode's rewards did not begin with the episode.")
+    is_finished = progress.total_frames >= frames
     if not progress.is_between_episodes:
-        progress.remarks.append("The log ends within an episode, which is left out.")
+        cut = f"The log ends within an episode, after {progress.total_frames:,} frames"
+        left = f"the episode is left out, and the scores end at {progress.episode_start[0]:,} frames."
+        progress.remarks.insert(0, f"{cut}; {left}")
+    if progress.num_remarks > _MAX_REMARKS:
+        progress.remarks.append(f"And {progress.num_remarks - _MAX_REMARKS} more.")
     observation = "single" if progress.total_frames < 2 * FRAME_SKIP * progress.iteration else "stacked"
     config = f'frames = {frames}\nframe_skip = {FRAME_SKIP}\nobservation = "{observation}"\n'
     (folder / CONFIG_FILE).write_text(config)
-    is_finished = progress.episode_start[0] >= frames
-    _manifest(log, folder, progress, agent=agent, is_finished=is_finished, config=config).write(folder)
+    _manifest(trial, folder, progress, is_finished=is_finished, config=config).write(folder)
     return progress.remarks
 
 
-def _records(log: Path, progress: _Progress) -> Iterator[tuple[str, dict[str, Any]]]:
+def _records(log: Path, progress: _Progress) -> Iterator[tuple[int, dict[str, Any]]]:
     with reading(log) as file:
-        for number, line in enumerate(file, start=1):
-            where = f"{log}, line {number}"
-            try:
-                record = _parse(line, where)
-            except DamagedFileError:
-                if line.endswith(b"\n"):
-                    raise
-                progress.remarks.append(f"Line {number}, the last, is torn and left out.")
+        for number in count(1):
+            line = file.readline(MAX_LINE_BYTES)
+            if not line:
                 return
-            yield where, record
+            if not line.strip():
+                progress.remark(f"Line {number} is empty.")
+                continue
+            try:
+                record = _parse(line, f"{log}, line {number}")
+            except DamagedFileError:
+                if line.endswith(b"\n") or len(line) == MAX_LINE_BYTES:
+                    raise
+                progress.remark(f"Line {number}, the last, is torn and left out.")
+                return
+            yield number, record
 
 
 def _parse(line: bytes, where: str) -> dict[str, Any]:
@@ -176,43 +247,47 @@ def _parse(line: bytes, where: str) -> dict[str, Any]:
     return record
 
 
-def _check(record: dict[str, Any], progress: _Progress, where: str) -> None:
+def _check(record: dict[str, Any], progress: _Progress, where: str, number: int) -> None:
     """Demand that a line follows from the one before; what the published logs themselves break becomes a remark."""
     progress.rom = progress.rom or record.get("Rom")
     same = {"Count": progress.lines, "Rom": progress.rom, "Episodes": progress.episodes}
     for key, expected in same.items():
         if record.get(key) != expected:
             raise DamagedFileError(
-                f"{where}: {key} is {record.get(key)!r}, expected {expected!r}: a line is missing or changed."
+                f"{where}: {key} is {_shown(record.get(key))}, expected {expected!r}: a line is missing or changed."
             )
     if not isinstance(record.get("EndEp"), bool):
-        raise DamagedFileError(f"{where}: EndEp is {record.get('EndEp')!r}, expected true or false.")
+        raise DamagedFileError(f"{where}: EndEp is {_shown(record.get('EndEp'))}, expected true or false.")
     for key, last in {"Itr": progress.iteration, "TotalFramesNumber": progress.total_frames}.items():
         if _count(record, key, where) <= last:
             raise DamagedFileError(f"{where}: {key} is {record[key]} after {last}.")
     score, rewards = _number(record, "CurrEpRewardSum", where), _number(record, "EpRewardsSum", where)
     if not math.isclose(progress.finished_rewards + score, rewards, rel_tol=1e-9, abs_tol=1e-6):
-        raise DamagedFileError(
-            f"{where}: EpRewardsSum is {rewards:g}, the scores so far make {progress.finished_rewards + score:g}."
-        )
-    _remark_on_frames(record, progress, where)
+        more = rewards - progress.rewards
+        if not any(math.isclose(more, other, rel_tol=1e-9, abs_tol=1e-6) for other in (score - progress.score, score)):
+            raise DamagedFileError(
+                f"{where}: EpRewardsSum is {rewards:g}, the scores so far make {progress.finished_rewards + score:g}."
+            )
+        progress.odd_sums.append(number)  # it follows from the line before, but not from the episodes before
+    progress.score, progress.rewards = score, rewards
+    _remark_on_frames(record, progress, where, number)
     progress.first_time = progress.first_time or _time(record, where)
     progress.last_time = _time(record, where)
 
 
-def _remark_on_frames(record: dict[str, Any], progress: _Progress, where: str) -> None:
-    line, in_episode = progress.lines + 1, _count(record, "EpFramesNumber", where)
+def _remark_on_frames(record: dict[str, Any], progress: _Progress, where: str, line: int) -> None:
+    in_episode = _count(record, "EpFramesNumber", where)
     more_in_all = record["TotalFramesNumber"] - progress.total_frames
     more_in_episode = in_episode - (0 if progress.is_between_episodes else progress.episode_frames)
     if more_in_all < more_in_episode:
-        progress.remarks.append(f"Line {line}: {more_in_all} frames more in all, but {more_in_episode} more in the episode.")
+        progress.remark(f"Line {line}: {more_in_all} frames more in all, but {more_in_episode} more in the episode.")
     if not record["EndEp"]:
         return
     expected = (progress.reward_sums + record["EpRewardsSum"]) / (progress.episodes + 1)
     average = record.get("AvgEpReturn")
     if not isinstance(average, int | float) or not math.isclose(average, expected, rel_tol=1e-9, abs_tol=1e-9):
-        progress.remarks.append(
-            f"Line {line}: AvgEpReturn is {average}, by the rule of all other lines it would be {expected:.6g}."
+        progress.remark(
+            f"Line {line}: AvgEpReturn is {str(average)[:40]}, by the rule of all other lines it would be {expected:.6g}."
         )
 
 
@@ -241,14 +316,13 @@ def _write_record(record: dict[str, Any], progress: _Progress, episodes: IO[str]
     episodes.write(json.dumps(vars(episode)) + "\n")
 
 
-def _manifest(log: Path, folder: Path, progress: _Progress, *, agent: str, is_finished: bool, config: str) -> Manifest:
+def _manifest(trial: _Trial, folder: Path, progress: _Progress, *, is_finished: bool, config: str) -> Manifest:
     assert progress.first_time is not None
     assert progress.last_time is not None
-    game, seed = _trial_of(log)
-    total_frames, steps = progress.episode_start
+    log, (total_frames, steps) = trial.log, progress.episode_start
     manifest = Manifest(
-        agent=agent, game=game, seed=seed, status=FINISHED if is_finished else RUNNING, source=RELEASED,
-        source_file=f"{log.parent.name}/{log.name}", source_sha256=_sha256(log), remarks=progress.remarks,
+        agent=trial.agent, game=trial.game, seed=trial.seed, status=FINISHED if is_finished else RUNNING, source=RELEASED,
+        source_file=printable(f"{log.parent.name}/{log.name}"), source_sha256=_sha256(log), remarks=progress.remarks,
         versions={"comper": __version__}, created=progress.first_time.isoformat(),
         config_sha256=digest(config.encode())["sha256"],
     )  # fmt: skip
@@ -259,6 +333,10 @@ def _manifest(log: Path, folder: Path, progress: _Progress, *, agent: str, is_fi
         wall_seconds=(progress.last_time - progress.first_time).total_seconds(),
         files={name: log_digest(folder / name) for name in LOG_FILES},
     )  # fmt: skip
+
+
+def _shown(value: Any) -> str:
+    return repr(value)[:40]
 
 
 def _sha256(path: Path) -> str:

@@ -1,0 +1,85 @@
+"""Members of a population that have no folder: those that were never begun are made, the others are named."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from comper.environments.environment import EnvironmentSpec
+from comper.environments.families import find_environment
+from comper.runs.folder import CHECKPOINTS_FOLDER, LOG_FILES, WEIGHTS_FILE
+from comper.runs.manifest import Manifest
+from comper.runs.recorder import Recorder
+from comper.training.options import OwnCode, RunSettings
+from comper.training.train import new_manifest
+
+if TYPE_CHECKING:
+    import torch
+
+
+class PresentMember(Protocol):
+    """A run of a population that is there."""
+
+    path: Path
+    manifest: Manifest
+    environment: EnvironmentSpec
+    settings: RunSettings
+
+
+@dataclass(frozen=True)
+class MissingMember:
+    """A trial that was to be started together with others and has no folder."""
+
+    path: Path
+    environment: str
+    seed: int
+    sibling: PresentMember
+    can_be_made: bool
+    """Whether its population was stopped while its folders were made, so that this trial never began."""
+
+    def __str__(self) -> str:
+        if self.can_be_made:
+            return f"{self.path} was to be started together with {self.sibling.path}, and is made now"
+        place = shlex.quote(str(self.path.parents[2]))
+        return (
+            f"{self.path} was started together with {self.sibling.path}, and its folder is gone: the same settings give it"
+            f" again, with `comper train {self.environment} --agent {self.sibling.manifest.agent} --seed {self.seed}"
+            f" --out {place} ...`"
+        )
+
+
+def missing_members(runs: Sequence[PresentMember], given: Sequence[Path]) -> list[MissingMember]:
+    """The members without a folder; they can be made where no sibling has begun and they belong below a given folder."""
+    above = [folder.resolve() for folder in given]
+    found: dict[Path, MissingMember] = {}
+    for run in runs:
+        siblings = run.manifest.siblings(run.path)
+        absent = {trial: path for trial, path in siblings.items() if not os.path.lexists(path)}
+        is_new = bool(absent) and not any(_has_begun(path) for path in siblings.values())
+        for trial, path in absent.items():
+            name, _, seed = trial.rpartition("/seed-")
+            can_be_made = is_new and run.manifest.started_from is None and any(path.is_relative_to(top) for top in above)
+            found.setdefault(path, MissingMember(path, name, int(seed), run, can_be_made))
+    return list(found.values())
+
+
+def _has_begun(path: Path) -> bool:
+    """Whether a trial has left anything: all folders of a population are made before its first frame."""
+    is_saved = any((path / name).exists() for name in (CHECKPOINTS_FOLDER, WEIGHTS_FILE))
+    return is_saved or any((path / name).is_file() and (path / name).stat().st_size > 0 for name in LOG_FILES)
+
+
+def make_missing(member: MissingMember, device: torch.device, own: OwnCode) -> None:
+    """Make the folder of a trial that never began."""
+    sibling = member.sibling
+    spec = sibling.environment
+    if spec.name != member.environment:
+        spec = find_environment(member.environment, trusted=own.trusted)
+    info = spec.info(sibling.settings.environment)
+    population = sibling.manifest.population
+    manifest = new_manifest(sibling.settings, spec.name, member.seed, info=info, device=device, population=population)
+    Recorder.create(member.path, sibling.settings.to_toml(), manifest).close()
