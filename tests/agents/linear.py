@@ -37,7 +37,8 @@ class Tabular:
     def __init__(self, kind: Any, config: AgentConfig, num_states: int = 5):
         (self.setup,) = setups((num_states,), [0])
         task = dataclasses.replace(task_of([self.setup], NUM_ACTIONS), make_network=lambda shape, n: OneMatrix(num_states))
-        self.agent: Any = kind(config, task, [self.setup], device=torch.device("cpu"))
+        made: Any = kind(config, task, [self.setup], device=torch.device("cpu"))
+        self.agent = made
         self.states = [self.setup.frames.intern(255 * np.eye(num_states, dtype=np.uint8)[s]) for s in range(num_states)]
         self.updates: list[tuple[Any, Any]] = []
         self._fit: Callable[..., Any] = self.agent.q_network.fit

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -51,3 +52,51 @@ def test_too_little_disk_or_memory_is_refused_with_numbers(tmp_path: Path, monke
 
 def test_less_memory_is_asked_for() -> None:
     assert needs_of("dqn", trials=1, frame_compression="zlib").memory < needs_of("dqn", trials=1).memory
+
+
+def test_the_disk_holds_the_latest_checkpoints_the_thirds_and_one_being_written() -> None:
+    without = needs_of("dqn", trials=1, with_checkpoints=False)
+    needs = needs_of("dqn", trials=1)
+    assert without.checkpoint == 0
+    assert needs.disk - without.disk == (checkpoints.NUM_LATEST + 3) * needs.checkpoint
+    assert without.memory < needs.memory
+
+
+def test_a_trial_holds_all_it_will_see_or_all_its_memory_has_room_for() -> None:
+    spec = find_environment("asterix")
+
+    def most(agent: str, **changes: Any) -> int:
+        settings = resolve_settings(agent, [spec], changes, where="test")
+        return preflight.max_frames(settings, spec.info(settings.environment))
+
+    # (frames + the longest last episode) / frame skip of 5, and a margin
+    assert most("dqn", frames=1_000, episode_cap_frames=500) == 1_500 // 5 + 256
+    # 10 transitions and one on its way, two states of four frames each
+    assert most("dqn", frames=10**6, replay_capacity=10) == 11 * 2 * 4 + 256
+    assert most("dqn", frames=10**6, replay_capacity=10, observation="single") == 11 * 2 + 256
+
+
+def test_memory_is_the_least_of_all_limits_and_unknown_limits_limit_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_machine_memory", "_container_memory", "_own_limit"):
+        monkeypatch.setattr(preflight, name, list)
+    assert preflight.available_memory() is None
+    monkeypatch.setattr(preflight, "_machine_memory", lambda: [700])
+    monkeypatch.setattr(preflight, "_container_memory", lambda: [300])
+    assert preflight.available_memory() == 300
+
+
+def test_free_disk_is_asked_where_the_folder_will_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Path] = []
+
+    def usage(folder: Path) -> Any:
+        asked.append(folder)
+        return shutil._ntuple_diskusage(3, 2, 1)
+
+    monkeypatch.setattr("comper.training.preflight.shutil.disk_usage", usage)
+    assert preflight.available_disk(tmp_path / "not" / "yet" / "there") == 1
+    assert asked == [tmp_path]
+
+
+def test_needs_are_said_in_units_a_person_reads() -> None:
+    needs = preflight.Needs(memory=2_340_000_000, disk=50_000_000, checkpoint=7_000_000)
+    assert str(needs) == "up to 2.3 GB of memory and 50 MB of disk, 7 MB of it for each checkpoint"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,12 @@ import torch
 
 from comper.agents.registry import AGENTS
 from comper.cli import main
+from comper.environments.families import find_environment
 from comper.errors import UsageError
-from comper.training.train import train
+from comper.protocol import PAPER_GAMES
+from comper.runs.manifest import Manifest
+from comper.training.options import resolve_settings
+from comper.training.train import find_environments, introduction, train
 from tests.training.lamp import Light, linear_network
 from tests.training.small_runs import SMALL, interrupted
 
@@ -109,3 +114,59 @@ def test_a_network_that_does_not_fit_is_refused_before_anything_is_written(tmp_p
     with pytest.raises(UsageError, match="has no network"):
         train(Light, "random", out=tmp_path, frames=100, network=linear_network, **QUICK)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_environments_are_found_each_once_and_paper_stands_for_eight() -> None:
+    assert [spec.name for spec in find_environments(["Pong", "pong", "asterix"])] == ["pong", "asterix"]
+    assert [spec.name for spec in find_environments(["asterix", "paper"])] == sorted(PAPER_GAMES, key="asterix".__ne__)
+
+
+@pytest.mark.parametrize(("trials", "seed"), [(0, 0), (-1, 0), (100_001, 0), (1, -1), (1, 2**63)])
+def test_numbers_of_trials_and_seeds_that_make_no_sense_are_refused(trials: int, seed: int, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=rf"trials = {trials}, seed = {seed}: there must be at least 1 trial"):
+        train("gym:CartPole-v1", "random", trials=trials, seed=seed, out=tmp_path, **QUICK)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_trials_are_the_seeds_of_every_environment_and_know_each_other(tmp_path: Path) -> None:
+    names = ["pong", "asterix"]
+    folders = train(names, "random", seed=3, trials=2, frames=30, episode_cap_frames=50, out=tmp_path, **QUICK)
+    trials = [f"{name}/seed-{seed}" for name in names for seed in (3, 4)]
+    manifests = [Manifest.read(folder) for folder in folders]
+    assert [manifest.trial for manifest in manifests] == trials
+    assert all(manifest.population == trials for manifest in manifests)
+    assert all(manifest.is_finished and manifest.learns is False for manifest in manifests)
+    assert {tuple(manifest.changed) for manifest in manifests} == {("frames", "episode_cap_frames")}
+    assert manifests[0].identity["rom_md5"] != manifests[2].identity["rom_md5"]  # each environment's own
+
+
+def test_one_folder_that_is_taken_stops_all_trials_before_the_first_frame(tmp_path: Path) -> None:
+    train("gym:CartPole-v1", "random", seed=1, frames=30, out=tmp_path, **QUICK)
+    with pytest.raises(UsageError, match="already holds a run"):
+        train("gym:CartPole-v1", "random", seed=0, trials=2, frames=40, out=tmp_path, **QUICK)
+    assert [path.name for path in tmp_path.rglob("seed-*")] == ["seed-1"]
+
+
+def test_a_network_by_name_is_a_setting_and_auto_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "networks_to_train.py").write_text("from tests.training.lamp import linear_network as make\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    (named,) = train(Light, "dqn", frames=30, out=tmp_path / "named", network="networks_to_train:make", **QUICK)
+    assert Manifest.read(named).network == "networks_to_train:make"
+    (automatic,) = train(Light, "dqn", frames=30, out=tmp_path / "auto", network="auto", **QUICK)
+    assert Manifest.read(automatic).network is None
+    (handed_over,) = train(Light, "dqn", frames=30, out=tmp_path / "handed", network=linear_network, **QUICK)
+    assert Manifest.read(handed_over).network == "python:linear_network"
+
+
+def test_the_introduction_says_what_is_trained_on_what_and_what_is_changed() -> None:
+    spec = find_environment("gym:CartPole-v1")
+    info = spec.info()
+    settings = resolve_settings("dqn", [spec], {"discount": 0.5}, where="test")
+    first, *others = introduction(settings, [info.name, info.name], info, "cpu").splitlines()
+    assert first == "dqn on gym:CartPole-v1: 2 trials, cpu"
+    assert others[0].startswith("CNN: ")
+    assert others[1:] == ["changed: discount = 0.5"]
+    plain = resolve_settings("random", [spec], {}, where="test")
+    assert introduction(plain, [info.name], info, "cpu") == "random on gym:CartPole-v1: 1 trial, cpu"
+    forgetful = dataclasses.replace(info, resume="it forgets.")
+    assert introduction(plain, [info.name], forgetful, "cpu").endswith("an interrupted run cannot be resumed: it forgets.")
