@@ -162,11 +162,11 @@ def test_the_introduction_says_what_is_trained_on_what_and_what_is_changed() -> 
     spec = find_environment("gym:CartPole-v1")
     info = spec.info()
     settings = resolve_settings("dqn", [spec], {"discount": 0.5}, where="test")
-    first, *others = introduction(settings, [info.name, info.name], info, "cpu").splitlines()
+    first, *others = introduction(settings, [info, info], "cpu").splitlines()
     assert first == "dqn on gym:CartPole-v1: 2 trials, cpu"
-    assert others[0].startswith("CNN: ")
+    assert others[0].startswith("network: MLP")
     assert others[1:] == ["changed: discount = 0.5"]
     plain = resolve_settings("random", [spec], {}, where="test")
-    assert introduction(plain, [info.name], info, "cpu") == "random on gym:CartPole-v1: 1 trial, cpu"
+    assert introduction(plain, [info], "cpu") == "random on gym:CartPole-v1: 1 trial, cpu"
     forgetful = dataclasses.replace(info, resume="it forgets.")
-    assert introduction(plain, [info.name], forgetful, "cpu").endswith("an interrupted run cannot be resumed: it forgets.")
+    assert introduction(plain, [forgetful], "cpu").endswith("a run could not be resumed: it forgets.")
