@@ -44,5 +44,5 @@ def test_an_exception_is_a_module_that_has_no_tests_of_its_own() -> None:
 
 
 def test_a_room_of_tests_is_a_room_of_the_package() -> None:
-    rooms = {path.parent.relative_to(TESTS) for path in TESTS.rglob("test_*.py")} - {Path(), Path("faults")}
+    rooms = {path.parent.relative_to(TESTS) for path in TESTS.rglob("test_*.py")} - {Path(), Path("faults"), Path("mutants")}
     assert {room for room in rooms if not (SOURCE / room).is_dir()} == set()
