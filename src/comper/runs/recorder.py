@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from comper.errors import DamagedFileError, LockedError, UsageError, explaining_os_errors
+from comper.errors import DamagedFileError, LockedError, UsageError, explained_os_error, explaining_os_errors
 from comper.runs.files import digest, log_digest, open_regular, sync_folder, write_atomically
 from comper.runs.folder import (
     CONFIG_FILE,
@@ -144,9 +144,11 @@ class Recorder:
     @contextmanager
     def _explaining_write_errors(self, path: Path) -> Iterator[None]:
         """Turn the system's error into a sentence that says what to do."""
-        hint = f"What was saved before is untouched: continue with `comper resume {shlex.quote(str(self.path))}`."
-        with explaining_os_errors(path, hint=hint if self._is_begun else ""):
+        try:
             yield
+        except OSError as error:
+            hint = f"What was saved before is untouched: continue with `comper resume {shlex.quote(str(self.path))}`."
+            raise explained_os_error(error, f"{path}: cannot be written", hint=hint if self._is_begun else "") from None
 
 
 def create_all(paths: Sequence[Path], config_text: str, manifests: Sequence[Manifest]) -> list[Recorder]:
