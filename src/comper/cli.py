@@ -20,6 +20,7 @@ from comper.errors import (
     explained_memory_error,
     explained_os_error,
     is_memory_error,
+    printable,
 )
 from comper.output import unbreakable_streams
 
@@ -347,7 +348,7 @@ def _floors(args: argparse.Namespace) -> int:
         if args.out is not None:
             save_floors(floors, args.out)
     if args.out is not None:
-        print(f"written to {args.out}")
+        print(printable(f"written to {args.out}"))
     return 0
 
 
