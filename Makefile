@@ -5,13 +5,15 @@ FRAMES ?= 100000
 SEED ?= 0
 OUT ?= runs
 PYTHON ?= python3
+RUN = $(OUT)/$(AGENT)/$(GAME)/seed-$(SEED)
 BIN := .venv/bin
 READY := .venv/.ready
 BENCH_READY := .venv/.bench-ready
 
-.PHONY: help run test setup lint format types paper-report torture bench bench-gpu
+.PHONY: help run test setup lint format types paper-report torture mutants golden bench bench-gpu
 run: setup  ## train on a game, then report (GAME, AGENT, FRAMES, SEED, OUT)
-	@$(BIN)/comper train $(GAME) --agent $(AGENT) --frames $(FRAMES) --seed $(SEED) --out $(OUT)
+	@if [ -e $(RUN)/manifest.json ]; then $(BIN)/comper resume $(RUN); \
+	else $(BIN)/comper train $(GAME) --agent $(AGENT) --frames $(FRAMES) --seed $(SEED) --out $(OUT); fi
 	@$(BIN)/comper report $(OUT) --out report
 
 paper-report: setup  ## the report of the 120 trials in results/paper
@@ -24,6 +26,14 @@ test: setup lint types  ## lint, types, tests
 # Every fault a run must survive, at full size (hours); the same at a smaller size is part of `make test`.
 torture: setup  ## every fault a run must survive, at full size (hours)
 	@OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m tests.faults.torture
+
+# Small changes of the source, each of which a test must notice; a part of the list: ONLY="memory/".
+mutants: setup  ## 300 small changes of the source: each must make a test fail (half an hour)
+	@$(BIN)/python -m tests.mutants.run --only "$(ONLY)" $(if $(ONLY),,--out results/mutants.json)
+
+# After a change that alters results on purpose, and says so in CHANGELOG.md.
+golden: setup  ## renew what tests/agents/test_golden.py compares with
+	@$(BIN)/python tests/agents/test_golden.py --renew
 
 lint: setup  ## check style and format
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .

@@ -32,6 +32,7 @@ SUMMARIES = {
     "settings": "types, checks, flags, TOML",
     "protocol": "the paper's numbers",
     "importing": "code of users, by name",
+    "output": "streams that cannot break",
     "progress": "what a terminal shows",
     "environments": "one name, one environment",
     "memory": "frames, TM, TMI, RTM, replay",

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -59,17 +57,6 @@ def test_help_of_train_lists_the_hyper_parameters_of_the_chosen_agent(capsys: py
     text = capsys.readouterr().out
     assert "--replay-capacity" in text
     assert "--qlstm-epochs" not in text
-
-
-def test_describe_as_json_has_layers_values_and_sources(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["describe", "comper-stacked", "--json"]) == 0
-    described = json.loads(capsys.readouterr().out)
-    networks = {network["name"]: network for network in described["networks"]}
-    assert [layer["parameters"] for layer in networks["CNN"]["layers"]] == [8_192, 32_832, 36_928, 1_606_144, 9_234]
-    assert [layer["parameters"] for layer in networks["QLSTM"]["layers"]] == [14_467_840, 12_416, 8_320, 594, 19]
-    assert networks["CNN"]["parameters"] == sum(layer["parameters"] for layer in networks["CNN"]["layers"])
-    assert described["hyperparameters"]["target_period_steps"] == {"value": 100, "source": "Table 7"}
-    assert all(entry["source"] for entry in described["hyperparameters"].values())
 
 
 def test_agents_and_games_are_listed_one_a_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -157,76 +144,6 @@ def test_config_that_is_no_text_gets_a_sentence(capsys: pytest.CaptureFixture[st
 def test_folder_that_cannot_be_made_gets_a_sentence(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     assert "file" in refusal(capsys, "train", "pong", "--agent", "random", "--out", str(tmp_path / "file"))
-
-
-def episodes(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "episodes.jsonl").read_text().splitlines()]
-
-
-SHORT = ["--frames", "400", "--episode-cap-frames", "600"]
-AGENT_FLAGS = {
-    "comper-single": ["--replay-start-steps", "20", "--target-period-steps", "40"],
-    "comper-stacked": ["--replay-start-steps", "8", "--target-period-steps", "12", "--alignment", "max"],
-    "dqn": ["--replay-start-steps", "20", "--target-period-steps", "40"],
-    "ddqn": ["--replay-start-steps", "20", "--target-period-steps", "40"],
-    "random": [],
-    "constant": ["--action", "UP"],
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("agent", list(AGENTS))
-def test_train_writes_a_complete_run_folder(agent: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    words = ["train", "Asterix", "--agent", agent, "--out", str(tmp_path), *SHORT, *AGENT_FLAGS[agent]]
-    assert main([*words, "--log-period-steps", "20"]) == 0
-    folder = tmp_path / agent / "asterix" / "seed-0"
-    table = capsys.readouterr().out
-    assert "asterix" in table
-    assert "floor" in table
-    assert str(folder) in table
-    played = episodes(folder)
-    assert list(played[0]) == ["episode", "score", "frames", "steps", "total_frames", "truncated"]
-    assert played[-1]["total_frames"] > 400
-    assert played[-1]["total_frames"] == sum(episode["frames"] for episode in played)
-    manifest = json.loads((folder / "manifest.json").read_text())
-    assert manifest["status"] == "finished"
-    assert {"agent", "game", "seed", "device", "versions", "commit", "identity", "created", "wall_seconds"} <= set(manifest)
-    assert set(manifest["identity"]) == {"rom_md5", "ale_py", "opencv"}
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    expected = {"steps", "total_frames", "episodes", "epsilon", "steps_per_second"}
-    if agent.startswith("comper"):
-        expected |= {"cnn_loss", "qlstm_loss", "tm_sets", "rtm_sets", "known_sets", "similar_hits", "bytes_held"}
-        assert lines[-1]["cnn_loss"] is not None
-        assert 0 < lines[-1]["rtm_sets"] <= lines[-1]["known_sets"]
-    assert expected <= set(lines[-1])
-    # A second run into the same folder is refused, and nothing is touched.
-    before = {path: path.read_bytes() for path in folder.iterdir() if path.is_file()}
-    assert main(words) == 2
-    assert "already holds" in capsys.readouterr().err
-    assert before == {path: path.read_bytes() for path in folder.iterdir() if path.is_file()}
-
-
-@pytest.mark.slow
-def test_same_seed_same_log_other_seed_other_log_and_company_changes_nothing(tmp_path: Path) -> None:
-    flags = [*SHORT, *AGENT_FLAGS["comper-single"]]
-    for name, seed in (("first", "0"), ("again", "0"), ("other", "1")):
-        assert main(["train", "asterix", "--seed", seed, "--out", str(tmp_path / name), *flags]) == 0
-    assert main(["train", "asterix", "pong", "--trials", "2", "--workers", "2", "--out", str(tmp_path / "many"), *flags]) == 0
-
-    def log(name: str, seed: int) -> bytes:
-        return (tmp_path / name / "comper-single" / "asterix" / f"seed-{seed}" / "episodes.jsonl").read_bytes()
-
-    assert log("first", 0) == log("again", 0) == log("many", 0)
-    assert log("other", 1) == log("many", 1)
-    assert log("first", 0) != log("other", 1)
-
-
-@pytest.mark.slow
-def test_library_trains_in_three_lines(tmp_path: Path) -> None:
-    from comper import train
-
-    (folder,) = train("pong", "random", frames=200, episode_cap_frames=300, out=tmp_path, show_progress=False)
-    assert episodes(folder)[-1]["truncated"]
 
 
 def test_flags_go_before_the_config_file(tmp_path: Path) -> None:

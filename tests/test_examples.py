@@ -73,3 +73,22 @@ sys.exit(main(sys.argv[1:]))
     assert resumed.returncode == 0, resumed.stderr
     run = Path("my_agent-MY_AGENT", "gym-FrozenLake-v1", "seed-0", "episodes.jsonl")
     assert (folder / "killed" / run).read_bytes() == (folder / "whole" / run).read_bytes()
+
+
+BROKEN = {
+    "old_step": ("return super().step(action)[:4]", "step() must return 5 values"),
+    "raises": ("raise RuntimeError('boom')", "code from outside comper failed: RuntimeError: boom"),
+}
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_a_mistake_in_the_users_environment_gets_a_sentence(kind: str, tmp_path: Path) -> None:
+    body, says = BROKEN[kind]
+    (tmp_path / "broken.py").write_text(
+        "from gymnasium.envs.classic_control import CartPoleEnv\n"
+        f"class Broken(CartPoleEnv):\n    def step(self, action):\n        {body}\n"
+    )
+    result = comper(tmp_path, "train", "broken:Broken", "--agent", "random", "--frames", "100", "--workers", "0")
+    assert result.returncode == 2
+    assert says in result.stderr
+    assert "Traceback" not in result.stderr

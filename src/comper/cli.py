@@ -7,6 +7,7 @@ import difflib
 import json
 import os
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -16,6 +17,8 @@ from comper.errors import (
     ComperError,
     DamagedFileError,
     LeftOutError,
+    OutsideCodeError,
+    StoppedError,
     UsageError,
     explained_memory_error,
     explained_os_error,
@@ -23,10 +26,9 @@ from comper.errors import (
     printable,
 )
 from comper.output import unbreakable_streams
+from comper.settings import add_flags, flag_values, read_settings, whole_number
 
 EXIT_CODES = "exit codes: 0 done, 2 wrong use, 3 damaged file, 4 disk or memory, 5 diverged, 6 locked, 130 interrupted"
-INTERRUPTED = 130
-DEFAULT_AGENT = "comper-single"
 PRINTING_COMMANDS = ("evaluate", "verify", "describe", "agents", "games", "floors")
 """What they print is what they were called for: where it is lost they fail. The others leave files, and keep their code."""
 
@@ -37,13 +39,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; a problem is printed in a sentence or two on stderr, with an exit code, never as a traceback."""
     # Threads that wait should sleep: spinning ones starve each other as soon as a machine is busy (docs/performance.md).
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    words = list(sys.argv[1:] if argv is None else argv)
+    words = [_with_hyphens(word) for word in (sys.argv[1:] if argv is None else argv)]
     with unbreakable_streams() as out:
         code = _exit_code(words)
         out.flush()
         if code == 0 and out.failure is not None and words[0] in PRINTING_COMMANDS:
             return _complain(explained_os_error(out.failure, "Standard output: cannot be written"))
         return code
+
+
+def _with_hyphens(word: str) -> str:
+    """--batch_size is --batch-size."""
+    flag, equals, value = word.partition("=")
+    return flag.replace("_", "-") + equals + value if word.startswith("--") else word
 
 
 def _exit_code(argv: list[str]) -> int:
@@ -53,17 +61,32 @@ def _exit_code(argv: list[str]) -> int:
         return _complain(error)
     except KeyboardInterrupt:
         print("comper: interrupted.", file=sys.stderr)
-        return INTERRUPTED
-    except (MemoryError, RuntimeError, ImportError, OSError) as error:
-        if is_memory_error(error):
-            return _complain(explained_memory_error(error))
-        if isinstance(error, ImportError):
-            return _complain(UsageError(f"{error}. Install what is missing: {_extras_for(error.name)}"))
-        if isinstance(error, OSError):
-            return _complain(
-                explained_os_error(error, str(error.filename or "The system refuses what is needed"), is_typed=True)
-            )
-        raise  # a defect of ours
+        return StoppedError.exit_code
+    except Exception as error:
+        if sys.flags.dev_mode:  # python -X dev -m comper ...
+            raise
+        return _complain(_explained(error))
+
+
+def _explained(error: Exception) -> ComperError:
+    """What went wrong as a sentence: memory, a missing package, the system, or a place in code."""
+    if is_memory_error(error):
+        return explained_memory_error(error)
+    if isinstance(error, ImportError):
+        return UsageError(f"{error}. Install what is missing: {_extras_for(error.name)}")
+    if isinstance(error, OSError):
+        return explained_os_error(error, str(error.filename or "The system refuses what is needed"), is_typed=True)
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    place = f"{type(error).__name__}: {error} ({last.filename}, line {last.lineno})"
+    if is_own_file(last.filename):
+        return ComperError(f"{place}. The whole traceback: python -X dev -m comper ...")
+    return OutsideCodeError(f"code from outside comper failed: {place}.")
+
+
+def is_own_file(filename: str) -> bool:
+    """Whether a file is part of this package, or of what it is built on."""
+    folders = (os.path.dirname(__file__), sys.prefix, sys.base_prefix)
+    return any(os.path.realpath(filename).startswith(os.path.realpath(folder) + os.sep) for folder in folders)
 
 
 def _complain(error: ComperError) -> int:
@@ -75,6 +98,12 @@ def _extras_for(package: str | None) -> str:
     root = (package or "").partition(".")[0]
     extra = {"torch": "train", "safetensors": "train", "matplotlib": "report", "jinja2": "report"}.get(root, "all")
     return f'pip install "comper[{extra}]"'
+
+
+def _folder(text: str) -> Path:
+    if not text:
+        raise argparse.ArgumentTypeError("a folder needs a name")
+    return Path(text)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -151,15 +180,15 @@ def _owner_hint(flag: str, args: argparse.Namespace) -> str:
 
 
 def _example(parser: argparse.ArgumentParser, *lines: str) -> None:
-    parser.epilog = "example:\n" + "\n".join(f"  {line}" for line in lines)
+    parser.epilog = ("examples:\n" if len(lines) > 1 else "example:\n") + "\n".join(f"  {line}" for line in lines)
 
 
 # comper train
 
 
 def _add_train(parser: argparse.ArgumentParser, argv: list[str]) -> None:
+    from comper.agents.registry import DEFAULT_AGENT
     from comper.environments.families import family_settings
-    from comper.settings import add_flags
 
     _example(
         parser,
@@ -174,11 +203,13 @@ def _add_train(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     parser.add_argument("environments", nargs="+", metavar="ENV", help=text)
     text = "see `comper agents`, or my_module:my_agent (default: %(default)s)"
     parser.add_argument("--agent", default=DEFAULT_AGENT, metavar="A", help=text)
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the first trial (default: %(default)s)")
+    parser.add_argument(
+        "--seed", type=whole_number, default=0, metavar="N", help="seed of the first trial (default: %(default)s)"
+    )
     text = "trials of each environment, with seeds N, N+1, ... (default: 1)"
-    parser.add_argument("--trials", type=int, default=1, metavar="T", help=text)
+    parser.add_argument("--trials", type=whole_number, default=1, metavar="T", help=text)
     text = "where run folders go (default: %(default)s)"
-    parser.add_argument("--out", type=Path, default=Path("runs"), metavar="DIR", help=text)
+    parser.add_argument("--out", type=_folder, default=Path("runs"), metavar="DIR", help=text)
     _add_run_options(parser)
     text = "settings from a TOML file; a flag wins over the file"
     parser.add_argument("--config", type=Path, metavar="FILE", help=text)
@@ -190,7 +221,7 @@ def _add_train(parser: argparse.ArgumentParser, argv: list[str]) -> None:
 
 def _agent_in(argv: list[str]) -> Any:
     """The agent whose settings are flags; it must be known before the other flags can be read."""
-    from comper.agents.registry import find_agent
+    from comper.agents.registry import DEFAULT_AGENT, find_agent
 
     parser = _Parser(prog="comper train", add_help=False, allow_abbrev=False)
     parser.add_argument("--agent", default=DEFAULT_AGENT)
@@ -198,15 +229,14 @@ def _agent_in(argv: list[str]) -> Any:
 
 
 def _train(args: argparse.Namespace) -> int:
-    from comper.settings import flag_values, read_settings
     from comper.training.options import RunOptions, resolve_settings
     from comper.training.train import find_environments, train_population
 
     environments = find_environments(args.environments)
     from_file = read_settings(args.config) if args.config is not None else {}
     # The file is checked by itself first, so that an error names the place it is in.
-    resolve_settings(args.agent, environments, from_file, where=str(args.config))
-    settings = resolve_settings(args.agent, environments, from_file | flag_values(args), where="comper train")
+    resolve_settings(args.agent, environments, from_file, where=str(args.config or "train"))
+    settings = resolve_settings(args.agent, environments, from_file | flag_values(args), where="train")
     options = RunOptions(args.device, args.workers, args.checkpoint_period_steps)
     folders = train_population(environments, settings, seed=args.seed, trials=args.trials, out=args.out, options=options)
     return _print_scores(folders)
@@ -223,9 +253,9 @@ def _print_scores(folders: Sequence[Path]) -> int:
 def _add_run_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="auto", metavar="D", help="auto, cpu or cuda (default: auto)")
     text = "processes for the environments; 0: none (default: by cores)"
-    parser.add_argument("--workers", type=int, metavar="N", help=text)
+    parser.add_argument("--workers", type=whole_number, metavar="N", help=text)
     text = "agent steps between checkpoints; 0: never (default: 5,000 steps or 2 minutes, under 1 %% of the time)"
-    parser.add_argument("--checkpoint-period-steps", type=int, metavar="N", help=text)
+    parser.add_argument("--checkpoint-period-steps", type=whole_number, metavar="N", help=text)
 
 
 # comper resume, verify, evaluate
@@ -289,10 +319,14 @@ def _add_evaluate(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     _example(parser, "comper evaluate runs/dqn/pong/seed-0 --episodes 30")
     parser.set_defaults(run=_evaluate)
     parser.add_argument("folder", type=Path, metavar="RUN", help="a run folder with saved weights")
-    parser.add_argument("--episodes", type=int, default=10, metavar="N", help="episodes to play (default: %(default)s)")
+    parser.add_argument(
+        "--episodes", type=whole_number, default=10, metavar="N", help="episodes to play (default: %(default)s)"
+    )
     text = "share of random actions (default: %(default)s)"
     parser.add_argument("--epsilon", type=float, default=0.001, metavar="X", help=text)
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the episodes (default: %(default)s)")
+    parser.add_argument(
+        "--seed", type=whole_number, default=0, metavar="N", help="seed of the episodes (default: %(default)s)"
+    )
     parser.add_argument("--device", default="auto", metavar="D", help="auto, cpu or cuda (default: auto)")
     _add_trust(parser)
 
@@ -315,10 +349,12 @@ def _add_floors(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     parser.set_defaults(run=_floors)
     text = "environments (default: the paper's eight games)"
     parser.add_argument("environments", nargs="*", default=["paper"], metavar="ENV", help=text)
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the measurement (default: %(default)s)")
-    parser.add_argument("--workers", type=int, metavar="N", help="processes (default: one per core)")
+    parser.add_argument(
+        "--seed", type=whole_number, default=0, metavar="N", help="seed of the measurement (default: %(default)s)"
+    )
+    parser.add_argument("--workers", type=whole_number, metavar="N", help="processes (default: one per core)")
     text = "observations an action is held for: 4 for a stacked agent's decision period (default: %(default)s)"
-    parser.add_argument("--observations-per-step", type=int, default=1, metavar="N", help=text)
+    parser.add_argument("--observations-per-step", type=whole_number, default=1, metavar="N", help=text)
     parser.add_argument("--out", type=Path, metavar="FILE", help="a JSON file to write, or to add to")
 
 

@@ -43,7 +43,12 @@ def num_scored_episodes(game: str) -> int:
 class AgentConfig(Settings):
     """What every agent's configuration has: the frame budget, what a state is, and how a run is recorded."""
 
-    frames: int = setting(100_000, "Table 3", "emulator frames to learn from; the episode running then is played out")
+    frames: int = setting(
+        100_000,
+        "Table 3",
+        "frames to learn from; the episode running then is played out",
+        synonyms=("total_timesteps", "timesteps"),
+    )
     observation: str = setting(
         "single",
         "Table 7",

@@ -94,8 +94,10 @@ def _rule(f: dataclasses.Field[Any], value: Any) -> tuple[bool, str, object, str
 def with_settings(parts: Sequence[Settings], values: Mapping[str, Any], *, where: str) -> tuple[Any, ...]:
     """The configurations with some settings changed; a wrong name, type or value is an error that says what is right."""
     owners = {f.name: number for number, part in enumerate(parts) for f in dataclasses.fields(part)}
+    synonyms = {word: f.name for _, f in fields_of(parts) for word in f.metadata["synonyms"]}
     changes: list[dict[str, Any]] = [{} for _ in parts]
-    for name, value in values.items():
+    for given, value in values.items():
+        name = given if given in owners else synonyms.get(given, given)
         if name not in owners:
             raise UsageError(f"{where}: unknown setting {name!r}.{_suggestion(name, parts)}")
         number = owners[name]
@@ -141,6 +143,8 @@ TYPES: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "str
 
 def _typed(f: dataclasses.Field[Any], value: Any, where: str) -> Any:
     kind, given = kind_of(f), value
+    if kind == "int" and isinstance(value, float) and value.is_integer():
+        return int(value)  # 1e5
     if not isinstance(value, TYPES[kind]) or (isinstance(value, bool) and kind != "bool"):
         raise UsageError(f"{where}: {f.name} = {value!r} must be of type {kind}.")
     try:

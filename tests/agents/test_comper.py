@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,6 +12,9 @@ import pytest
 import torch
 
 from comper.agents.comper import ComperAgent, ComperConfig
+from comper.learners.frame_bank import FrameBank
+from comper.learners.learner import QLSTMLearner
+from comper.learners.optimisers import RMSProp
 from comper.memory.transitions import Transition
 from comper.networks.qlstm import QLSTM
 from tests.networks.torch_qlstm import torch_prediction
@@ -76,6 +82,28 @@ def test_algorithm_2_by_hand() -> None:
     assert training_set.transitions.r.tolist() == [1.0, 2.0, 3.0]
 
 
+def test_a_training_takes_the_sets_longest_in_tm_and_no_more_than_its_share() -> None:
+    traced = Traced(dataclasses.replace(CONFIG, sets_per_training=5, replay_start_steps=7, train_period_steps=7))
+    for t in range(1, 8):
+        traced.store(t, t + 1, r=float(t))
+    traced.agent.learn(7, [0])
+    tm, rtm = traced.agent.tm[0], traced.agent.rtm[0]
+    assert sorted(rtm.state_dict()["members"].tolist()) == [0, 1, 2, 3, 4]
+    assert traced.tape[0][1].transitions.r.tolist() == [1.0, 2.0, 3.0, 4.0, 5.0]
+    batch = traced.tape[1][1][0]
+    assert batch.a.shape == (1, 3)  # K
+    assert len(tm) == 2 + len(set(batch.set_ids[0].tolist()))  # those left, and those drawn
+
+
+def test_replayed_transitions_return_with_the_q_value_from_before_the_update() -> None:
+    traced = Traced(dataclasses.replace(CONFIG, replay_start_steps=1, train_period_steps=1, step_size=0.1))
+    traced.store(1, 2, r=5.0, q=7.0)
+    tm = traced.agent.tm[0]
+    before = float(traced.agent.q_network.values(tm.gather(np.array([0])).s[None], [0])[0, 0, 0])
+    traced.agent.learn(1, [0])
+    assert tm.q_history(np.array([0])).ravel().tolist() == [pytest.approx(before, rel=1e-5)]
+
+
 def test_target_is_reward_plus_discounted_prediction_and_nothing_follows_a_game_over() -> None:
     traced = Traced(ComperConfig(replay_start_steps=1, train_period_steps=1, batch_size=64, discount=0.5))
     traced.store(1, 2, r=1.0)
@@ -105,6 +133,18 @@ def test_set_alignment_pairs_a_transition_with_its_own_next_q_value() -> None:
     traced.agent.learn(4, [0])
     training_set = traced.tape[0][1]
     assert training_set.following_q.tolist() == [3.0]  # the set met once has no next Q-value
+    assert training_set.q_history.tolist() == [[2.0]]  # nor is the one to be learned among the inputs
+
+
+def test_other_alignments_read_the_newest_q_values_of_the_set() -> None:
+    traced = Traced(ComperConfig(sequence_length=2, replay_start_steps=1, train_period_steps=1))
+    for q in (1.0, 2.0, 3.0):
+        traced.store(7, 8, q=q, last=q < 3)
+    traced.store(8, 9, q=5.0)
+    traced.agent.learn(4, [0])
+    training_set = traced.tape[0][1]
+    assert training_set.following_q.tolist() == [5.0]
+    assert training_set.q_history.tolist() == [[2.0, 3.0]]
 
 
 def test_max_alignment_asks_the_cnn_about_the_next_state() -> None:
@@ -113,6 +153,8 @@ def test_max_alignment_asks_the_cnn_about_the_next_state() -> None:
     with torch.no_grad():
         states = traced.agent.tm[0].gather(np.array([0])).s_next
         expected = traced.agent.q_network.values(states[None], [0]).amax().item()
+        other = traced.agent.q_network.values(traced.agent.tm[0].gather(np.array([0])).s[None], [0]).amax().item()
+    assert expected != pytest.approx(other)
     traced.agent.learn(1, [0])
     assert traced.tape[0][1].following_q.tolist() == [pytest.approx(expected)]
 
@@ -189,3 +231,98 @@ def test_longer_sequences_train_and_predict_as_torchs_lstm_does() -> None:
     expected = torch_prediction(network, sequence).detach()
     torch.testing.assert_close(agent.qlstm.predict(batch)[0].double(), expected, rtol=1e-4, atol=1e-5)
     assert agent.metrics(0)["qlstm_loss"] > 0
+
+
+# Settings and states.
+
+
+def test_exploration_is_total_at_the_start_and_then_a_line_over_the_frames() -> None:
+    config = ComperConfig(replay_start_steps=10, epsilon_start=0.8, epsilon_end=0.2, epsilon_decay_frames=1_000)
+    agent = Traced(config).agent
+    assert agent.epsilon(frames=900, steps=9) == 1.0
+    assert agent.epsilon(frames=0, steps=10) == pytest.approx(0.8)
+    assert agent.epsilon(frames=250, steps=50) == pytest.approx(0.65)
+    assert agent.epsilon(frames=1_000, steps=50) == agent.epsilon(frames=5_000, steps=50) == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize(("threshold", "num_sets"), [(0.0, 3), (0.1, 2)])
+def test_transitions_within_the_threshold_are_similar(threshold: float, num_sets: int) -> None:
+    traced = Traced(ComperConfig(similarity_threshold=threshold))
+    for s in (100, 101, 200):  # three pixels of 1/255 each in s and in s' are a distance of 0.0096
+        traced.store(s, s)
+    assert traced.agent.tm[0].num_sets == num_sets
+
+
+def test_no_more_sets_are_remembered_than_set() -> None:
+    traced = Traced(ComperConfig(memory_sets=3, sets_per_training=3))
+    for s in range(5):
+        traced.store(s, s)
+    assert traced.agent.tm[0].num_sets == 3
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.5])
+def test_the_qlstm_is_trained_with_its_own_settings(momentum: float) -> None:
+    config = ComperConfig(
+        replay_start_steps=1, train_period_steps=1, step_size=0.5, squared_gradient_momentum=0.7, batch_size=9,
+        qlstm_step_size=0.01, qlstm_gradient_momentum=momentum, qlstm_decay=0.8, qlstm_epsilon=0.1, qlstm_epochs=3,
+        qlstm_batch_size=2,
+    )  # fmt: skip
+    traced = Traced(config)
+    reference = QLSTMLearner(
+        partial(QLSTM, 3, 2),
+        FrameBank([traced.setup.frames], torch.device("cpu")),
+        [np.random.default_rng(0)],
+        batch_size=2,
+        num_epochs=3,
+        optimiser=RMSProp(step_size=0.01, momentum=momentum, decay=0.8, epsilon=0.1),
+    )
+    reference.load_weights(0, traced.agent.qlstm.weights(0))
+    for s in range(6):
+        traced.store(s, s + 1, q=float(s))
+    traced.agent.learn(1, [0])
+    reference.fit([traced.tape[0][1]], [0])
+    assert len(traced.tape[0][1].following_q) == 5
+    found = traced.agent.qlstm.weights(0)
+    for name, weight in reference.weights(0).items():
+        assert torch.equal(found[name], weight), name
+
+
+@pytest.mark.parametrize(("loss", "expected"), [("squared", lambda e: e * e / 2), ("huber", lambda e: e - 0.5)])
+def test_the_loss_is_that_of_the_setting(loss: str, expected: Any) -> None:
+    traced = Traced(dataclasses.replace(CONFIG, loss=loss, replay_start_steps=1, train_period_steps=1))
+    traced.store(1, 2, r=10.0, terminal=True)
+    q = float(traced.agent.q_network.values(np.zeros((1, 1, 1), np.int64), [0])[0, 0, 0])
+    traced.agent.learn(1, [0])
+    assert traced.agent.metrics(0)["cnn_loss"] == pytest.approx(expected(10.0 - q), rel=1e-4)
+
+
+def test_the_peak_of_tm_is_the_most_that_was_in_it() -> None:
+    traced = Traced()
+    for t in range(1, 5):
+        traced.store(t, t + 1)
+    traced.agent.learn(4, [0])
+    metrics = traced.agent.metrics(0)
+    assert metrics["tm_peak_sets"] == 4 > metrics["tm_sets"]
+
+
+def test_networks_and_memories_are_saved_and_read_back() -> None:
+    traced, other = Traced(), Traced()
+    for t in range(1, 9):
+        traced.store(t, t + 1, r=float(t), q=float(t))
+        traced.agent.learn(t, [0])
+    state = traced.agent.state_dict(0)
+    other.setup.frames.load_state_dict(traced.setup.frames.state_dict())
+    other.agent.load_state_dict(0, state)
+    for network in ("q_network", "qlstm"):
+        mine, theirs = (getattr(a, network).weights(0) for a in (other.agent, traced.agent))
+        assert all(torch.equal(mine[name], theirs[name]) for name in theirs)
+    assert other.agent.rtm[0].state_dict()["members"].tolist() == traced.agent.rtm[0].state_dict()["members"].tolist()
+    assert len(other.agent.tm[0]) == len(traced.agent.tm[0]) > 0
+
+
+@pytest.mark.parametrize("network", ["q_network", "qlstm"])
+def test_a_loss_that_is_not_a_number_is_noticed(network: str) -> None:
+    agent = Traced().agent
+    assert agent.is_finite()
+    getattr(agent, network).loss.add(torch.tensor([math.nan]), [0])
+    assert not agent.is_finite()

@@ -240,6 +240,22 @@ def test_stacked_step_holds_the_action_for_four_observations_of_five_frames() ->
         np.testing.assert_array_equal(four.frames, np.concatenate([one.frames for one in ones]))
 
 
+class Paying(Tape):
+    """An emulator that pays 1 for the first frame, 2 for the second, and so on."""
+
+    def act(self, action: int) -> int:
+        super().act(action)
+        return len(self.executed)
+
+
+@pytest.mark.parametrize(("observations", "reward"), [(1, 1 + 2 + 3 + 4 + 5), (4, sum(range(1, 21)))])
+def test_the_reward_of_a_step_is_that_of_all_its_frames(observations: int, reward: int) -> None:
+    env = make("freeway", observations_per_step=observations)
+    env._ale = Paying(env._ale)
+    env.reset()
+    assert env.step(2).reward == reward
+
+
 def test_stacked_step_cut_short_repeats_its_last_observation() -> None:
     env = make("freeway", observations_per_step=4, episode_cap_frames=8)
     env.reset()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium
@@ -11,6 +12,7 @@ import pytest
 
 from comper.environments.environment import Environment
 from comper.environments.families import find_environment
+from comper.environments.seeded import Outcome, SeededEnvironment
 from comper.environments.stepper import ProcessStepper, SerialStepper
 from comper.errors import DamagedFileError, UsageError
 from comper.runs.states import pack, unpack
@@ -182,6 +184,46 @@ def test_no_global_generator_is_touched(name: str) -> None:
         env.load_state_dict(env.state_dict())
     after = np.random.get_state(), random.getstate()  # noqa: NPY002
     assert repr(before) == repr(after)
+
+
+class Countdown:
+    """A game that is over after some steps, each of which pays 1."""
+
+    def __init__(self, length: int):
+        self._length, self._steps = length, 0
+        self.observation_shape: tuple[int, ...] = (1,)
+        self.observation_dtype: np.dtype[Any] = np.dtype(np.uint8)
+        self.action_names: tuple[str, ...] = ("wait",)
+        self.time_limit_frames: int | None = None
+        self.identity: Mapping[str, str] = {}
+
+    def reset(self, seed: int) -> Any:
+        self._steps = 0
+        return np.zeros(1, np.uint8)
+
+    def step(self, action: int) -> Outcome:
+        self._steps += 1
+        return Outcome(np.full(1, self._steps, np.uint8), 1.0, self._steps == self._length, False)
+
+    def get_state(self) -> None:
+        return None
+
+    def set_state(self, state: dict[str, Any]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@pytest.mark.parametrize(("length", "last"), [(9, (False, True)), (4, (True, False)), (2, (True, False))])
+def test_the_frame_cap_truncates_and_a_game_over_at_the_cap_is_a_game_over(length: int, last: tuple[bool, bool]) -> None:
+    env = SeededEnvironment("countdown", lambda: Countdown(length), rng=np.random.default_rng(0), episode_cap_frames=4)
+    assert env.info.episode_cap_frames == 4
+    for _ in range(2):  # every episode has the whole cap
+        env.reset()
+        steps = [env.step(0)]
+        while not steps[-1].is_last:
+            steps.append(env.step(0))
+        assert len(steps) == min(length, 4)
+        assert (steps[-1].terminated, steps[-1].truncated) == last
 
 
 def test_held_action_makes_k_observations_and_sums_their_rewards() -> None:

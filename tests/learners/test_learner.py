@@ -250,6 +250,14 @@ def test_what_fit_and_predict_return_survives_the_next_call_where_graphs_are_rep
         assert torch.equal(kept, copy)
 
 
+@pytest.mark.parametrize("num_states", [1, 256, 600])
+def test_every_state_has_its_value_however_many_there_are(num_states: int) -> None:
+    learner = q_learner()
+    states = np.random.default_rng(0).integers(NUM_FRAMES, size=(1, num_states, 1))
+    of_frames = learner.values(np.arange(NUM_FRAMES)[None, :, None], [0])[0]
+    torch.testing.assert_close(learner.values(states, [0])[0], of_frames[torch.from_numpy(states[0, :, 0])])
+
+
 @pytest.mark.parametrize("num_states", [5, 600])
 def test_a_target_network_answers_with_the_weights_it_was_given(num_states: int) -> None:
     learner, b = q_learner(), batch((0,), 6)
@@ -275,6 +283,9 @@ def test_acting_takes_each_trials_best_action_and_gives_its_value() -> None:
     # ε = 1 for the second trial alone: it draws from its own stream, whatever its Q-values are.
     explored = {learner.act(states, [0.0, 1.0], [0, 1], rngs((0, seed)))[0].tolist()[1] for seed in range(30)}
     assert explored == {0, 1, 2}
+    for seed in range(10):  # Q_t is the value of the action that was taken
+        taken, values = learner.act(states, [1.0, 1.0], [0, 1], rngs((seed, seed + 50)))
+        assert values.tolist() == q[[0, 1], taken].tolist()
 
 
 def test_epsilon_greedy_as_in_algorithm_3() -> None:
@@ -334,6 +345,15 @@ def test_two_epochs_are_two_trainings_on_the_same_sets() -> None:
     assert two_epochs.state_dict(0)["loss"]["count"] == 6  # 10 samples are 3 batches
 
 
+def test_sets_are_trained_on_in_the_order_in_which_they_come() -> None:
+    sets = training_set(7)
+    whole, in_parts = qlstm_learner(), qlstm_learner()
+    whole.fit([sets], [0])
+    for part in (np.arange(4), np.arange(4, 7)):  # the batch size is 4
+        in_parts.fit([TrainingSet(sets.transitions.rows(part), sets.q_history[part], sets.following_q[part])], [0])
+    assert_equal(whole.state_dict(0), in_parts.state_dict(0))
+
+
 def test_training_makes_the_loss_fall() -> None:
     rule = RMSProp(step_size=0.002, momentum=0.0, decay=0.9, epsilon=1e-10)
     learner, sets = qlstm_learner(rule=rule), training_set(16)
@@ -356,10 +376,12 @@ def test_training_sets_of_any_lengths_train_as_each_alone(
         patch.setattr(stacking, "computes_together", lambda device: is_stacked)
         together = qlstm_learner(tuple(range(len(sizes))))
     sets = [training_set(size, seed=trial) for trial, size in enumerate(sizes)]
-    together.fit(sets, range(len(sizes)))
+    for _ in range(2):  # the second time shows whether an empty batch has changed an average
+        together.fit(sets, range(len(sizes)))
     for trial, size in enumerate(sizes):
         alone = qlstm_learner((trial,))
-        alone.fit([sets[trial]], [0])
+        for _ in range(2):
+            alone.fit([sets[trial]], [0])
         assert_close(together.weights(trial), alone.weights(0))
         expected = alone.loss.read(0)
         assert together.loss.read(trial) == (pytest.approx(expected, rel=1e-4) if size else None)

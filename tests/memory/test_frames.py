@@ -269,3 +269,17 @@ def test_only_the_two_latest_states_are_held(length: int, per_step: int) -> None
         assert len(store) == len({*s, *s_next})
         counts = np.bincount([*s, *s_next], minlength=8)
         assert [store.references(i) for i in range(8)] == counts[:8].tolist()
+
+
+def test_a_history_read_back_goes_on_and_gives_every_frame_back() -> None:
+    store, other = FrameStore((3, 2)), FrameStore((3, 2))
+    original, copy = ObservationHistory(store, 4), ObservationHistory(other, 4)
+    original.reset(frame(1))
+    original.advance([frame(v) for v in (2, 3, 4, 5)])
+    other.load_state_dict(store.state_dict())
+    copy.load_state_dict(original.state_dict())
+    s, s_next = copy.advance([frame(6)])
+    assert (grey(other, s), grey(other, s_next)) == ([2, 3, 4, 5], [3, 4, 5, 6])
+    assert len(other) == 5  # the first frame, of the state before, has gone
+    copy.reset(frame(9))
+    assert len(other) == 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -86,6 +88,26 @@ def test_replayed_transitions_return_to_tm_with_their_new_q_value() -> None:
     assert memory.tm.take(3).tolist() == [0, 2]
     assert memory.tm.set_sizes.tolist() == [1, 1, 1]  # a replay is no new occurrence
     memory.check()
+
+
+def test_replayed_sets_return_in_the_order_of_their_last_draws_behind_those_in_tm() -> None:
+    memory = Memory()
+    for s in range(5):
+        memory.store(s, 0, 0.0, s + 1, q=0.0)
+    memory.tm.take(4)
+    memory.tm.read_peak()
+    memory.tm.refresh(np.array([3, 1, 4, 0, 1]), np.zeros(5, np.float32))
+    assert (len(memory.tm), memory.tm.read_peak()) == (4, 4)
+    assert memory.tm.take(9).tolist() == [4, 3, 0, 1]
+
+
+def test_a_replayed_q_value_is_the_next_of_its_set() -> None:
+    memory = Memory(sequence_length=2)
+    replayed, other = (memory.store(s, 0, 0.0, s, q=1.0) for s in (0, 1))
+    memory.tm.refresh(np.array([replayed]), np.array([5.0], np.float32))
+    q, is_known = memory.tm.next_q_in_set(np.array([replayed, other]))
+    assert (q[0], is_known.tolist()) == (5.0, [True, False])
+    assert memory.tm.q_history(np.array([replayed])).tolist() == [[1.0, 5.0]]
 
 
 def test_successor_is_the_transition_that_really_followed() -> None:
@@ -174,6 +196,35 @@ def test_a_memory_read_back_in_the_middle_of_an_episode_links_across() -> None:
     copy.store(1, 0, 0.0, 2, q=7.0, is_last=True)
     q, is_known = copy.tm.successor_q(np.array([0]))
     assert (q.tolist(), is_known.tolist()) == ([7.0], [True])
+
+
+def test_a_memory_read_back_answers_every_question_as_before() -> None:
+    original, copy = Memory(capacity=6, sequence_length=2), Memory(capacity=6, sequence_length=2)
+    for t in range(9):
+        original.store(t % 7, 0, 0.0, t % 7 + 1, q=float(t), terminal=t == 4, is_last=t == 4)
+    original.store(6, 0, 0.0, 7, q=0.5)  # met again
+    original.rtm.absorb(original.tm.take(3))
+    for s in range(20, 26):  # what was there before is gone
+        copy.store(s, 1, 0.0, s, q=0.0)
+    copy.rtm.absorb(copy.tm.take(6))
+    copy.frames.load_state_dict(original.frames.state_dict())
+    copy.tm.load_state_dict(original.tm.state_dict())
+    copy.rtm.load_state_dict(original.rtm.state_dict())
+    copy.check()
+    known = np.arange(original.tm._next_set_id - 6, original.tm._next_set_id)
+
+    def answers(memory: Memory) -> list[Any]:
+        tm, rtm = memory.tm, memory.rtm
+        pairs = [*tm.successor_q(known), *tm.next_q_in_set(known)]
+        columns = [*pairs, tm.q_history(known), tm.set_sizes, *vars(tm.gather(known)).values()]
+        counts = [len(tm), tm.num_sets, tm.similar_hits, len(rtm), rtm.sample(8, np.random.default_rng(0)).tolist()]
+        return [*(column.tolist() for column in columns), *counts, tm.read_peak(), tm.take(9).tolist()]
+
+    expected = answers(original)
+    has_successor, has_next_q, peak, taken = expected[1], expected[3], *expected[-2:]
+    assert len(set(has_successor)) == len(set(has_next_q)) == 2  # some have one and some do not
+    assert peak > len(taken)
+    assert answers(copy) == expected
 
 
 def test_a_set_that_is_forgotten_before_its_successor_comes_is_not_linked() -> None:

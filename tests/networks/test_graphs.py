@@ -36,9 +36,7 @@ def test_a_copied_population_replays_its_own_weights(monkeypatch: pytest.MonkeyP
 
 
 def users_network() -> nn.Module:
-    return nn.Sequential(
-        nn.Flatten(1, 2), nn.Conv2d(1, 8, 8, 4), nn.ReLU(), nn.Conv2d(8, 4, 4, 2), nn.Flatten(), nn.Linear(4 * 81, 18)
-    )
+    return nn.Sequential(nn.Conv2d(1, 8, 8, 4), nn.ReLU(), nn.Conv2d(8, 4, 4, 2), nn.Flatten(), nn.Linear(4 * 81, 18))
 
 
 @needs_cuda

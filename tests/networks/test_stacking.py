@@ -150,6 +150,18 @@ def test_a_trials_weights_are_read_back_by_themselves() -> None:
     assert all(torch.equal(tensor, untouched[name]) for name, tensor in other.weights(0).items())
 
 
+@pytest.mark.parametrize("stacked", [True, False])
+def test_weights_of_another_network_are_refused(stacked: bool) -> None:
+    population = Population(OurLayers, rngs(2), CPU, stacked=stacked)
+    before = population.weights(0)
+    smaller = {**before, "second.bias": torch.zeros(1)}  # torch would stretch it
+    fewer = {name: tensor for name, tensor in before.items() if name != "second.bias"}
+    for other in (smaller, fewer, {**before, "third.bias": torch.zeros(3)}):
+        with pytest.raises(ValueError, match="of another network"):
+            population.load_weights(0, other)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in population.weights(0).items())
+
+
 def test_a_factory_that_gives_one_module_to_all_trials_is_refused() -> None:
     shared = UsersNetwork()
     with pytest.raises(ValueError, match="a new one at every call"):

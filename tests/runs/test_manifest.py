@@ -16,7 +16,7 @@ COMPLETE = Manifest(
     agent="my_module:my_agent", game="gym:ALE/Pong-v5", seed=3, status="finished", device="cpu", threads=2,
     cpu_capability="AVX2", identity={"rom_md5": "0" * 32}, network="my_module:make_network",
     trusted_code=["my_module:my_agent", "my_module:make_network"],
-    changed={"discount": [0.5, 0.99]}, learns=True, num_scored_episodes=3, population=["gym:ALE/Pong-v5/seed-3"],
+    changed={"discount": [0.5, 0.99]}, learns=True, num_scored_episodes=3, floor=21.2, population=["gym:ALE/Pong-v5/seed-3"],
     started_from={"run": "somewhere", "step": 5}, versions={"numpy": "2.0"}, commit="0" * 40, created="2026-01-01T00:00:00",
     config_sha256="1" * 64, finished="2026-01-01T01:00:00", wall_seconds=3600.5, steps=20, total_frames=100, episodes=1,
     files={"episodes.jsonl": {"lines": 1, "bytes": 5, "sha256": "2" * 64}}, source="released logs", source_file="a/b",

@@ -19,11 +19,12 @@ from comper.runs.folder import EpisodeRecord
 from comper.runs.manifest import Manifest
 from comper.runs.recorder import Recorder
 from comper.runs.verify import verify, verify_run
+from tests.training.small_runs import go_on, interrupted
 
 from .conftest import MakeRun, change_manifest
 
 RESULTS = Path(__file__).parents[2] / "results"
-ARCHIVES = sorted(path for room in ("paper", "first-runs") for path in (RESULTS / room).glob("*.tar.gz"))
+ARCHIVES = sorted(path for room in ("paper", "paper-0.1", "first-runs") for path in (RESULTS / room).glob("*.tar.gz"))
 FILES = {"state.safetensors": b"tensors", "state.json": b"{}", "frames.zlib": b"frames"}
 
 
@@ -203,3 +204,30 @@ def test_a_part_that_is_no_run_folder_raises_what_the_caller_can_show(tmp_path: 
     assert set(verdict.damaged) == {"manifest.json", "config.toml", "episodes.jsonl", "metrics.jsonl"}
     with pytest.raises(DamagedFileError):
         Manifest.read(tmp_path / "seed-0")
+
+
+def test_verify_tells_what_is_damaged_and_what_is_usable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = interrupted(tmp_path, monkeypatch)
+    assert main(["verify", str(tmp_path)]) == 0
+    assert "continues from step 35" in capsys.readouterr().out
+    (checkpoints.paths(folder)[0] / "state.json").write_bytes(b"")
+    assert main(["verify", str(tmp_path)]) == 3
+    printed = capsys.readouterr().out
+    assert "1 damaged" in printed
+    assert "state.json" in printed
+    assert "continues from step 30" in printed
+    go_on(folder)
+    assert main(["verify", str(tmp_path)]) == 0
+    (folder / "weights.safetensors").write_bytes(b"other")
+    assert main(["verify", str(folder)]) == 3
+    assert "weights.safetensors" in capsys.readouterr().out
+    assert main(["verify", str(tmp_path / "nowhere")]) == 2
+
+
+def test_a_torn_last_line_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = interrupted(tmp_path, monkeypatch)
+    with open(folder / "episodes.jsonl", "ab") as log:
+        log.write(b'{"episode": 99, "sco')
+    assert main(["verify", str(folder)]) == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,10 @@ import numpy as np
 import pytest
 import torch
 
+from comper.agents.comper import ComperAgent
+from comper.cli import main
 from comper.environments.families import find_environment
-from comper.errors import DamagedFileError
+from comper.errors import DamagedFileError, DivergedError
 from comper.runs import checkpoints
 from comper.runs.manifest import Manifest
 from comper.runs.recorder import Recorder
@@ -20,6 +23,7 @@ from comper.training.loop import Loop
 from comper.training.options import RunOptions, RunSettings, resolve_settings
 from comper.training.population import Member, _saved_trial, _setup, make_stepper
 from comper.training.signals import StopRequest
+from tests.training.small_runs import RUN, start
 
 # When
 
@@ -200,3 +204,24 @@ def test_weights_are_taken_from_a_state_and_put_into_another(states: Any, tmp_pa
     for wrong in wrongs:
         with pytest.raises((ValueError, DamagedFileError), match="another network"):
             bench.agent.load_weights(0, wrong)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_broken_weight_stops_the_run_with_the_good_checkpoints_untouched(
+    value: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learn = ComperAgent.learn
+
+    def break_it(self: ComperAgent, t: int, trials: Sequence[int]) -> None:
+        learn(self, t, trials)
+        if t == 39:
+            weights = self.q_network.weights(0)
+            weights["Dense2.bias"][:] = value
+            self.q_network.load_weights(0, weights)
+
+    monkeypatch.setattr(ComperAgent, "learn", break_it)
+    with pytest.raises(DivergedError) as error:
+        start(tmp_path)
+    assert error.value.exit_code == 5
+    assert [path.name for path in checkpoints.paths(tmp_path / RUN)][:2] == ["step-00000030", "step-00000020"]
+    assert main(["verify", str(tmp_path)]) == 0

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from comper.training.train import train
-from tests.training.test_resume import needs_of
 
 SMALL: dict[str, Any] = {"frames": 400, "episode_cap_frames": 300, "replay_start_steps": 20, "log_period_steps": 20}
 
@@ -31,7 +30,3 @@ def test_a_run_is_the_same_with_compressed_frames_but_for_its_bytes(agent: str, 
     assert [line.pop("bytes_held") for line in plain][-1] > 2 * [line.pop("bytes_held") for line in compressed][-1]
     assert plain == compressed
     assert plain[-1]["cnn_loss"]
-
-
-def test_less_memory_is_asked_for() -> None:
-    assert needs_of("dqn", trials=1, frame_compression="zlib").memory < needs_of("dqn", trials=1).memory

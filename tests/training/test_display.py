@@ -25,7 +25,7 @@ def test_a_line_says_episodes_scores_speed_and_memories() -> None:
         trial(0, num_episodes=3, last_score=21.0, latest_metrics={"tm_sets": 900, "rtm_sets": 5000}),
         trial(1, num_episodes=1, last_score=0.5, latest_metrics={"tm_sets": 700, "rtm_sets": 4000}),
     ]
-    line = "4 episodes, last scores 21, 0.5, 10 steps/s, TM 800, RTM 4,500"
+    line = "last scores 21, 0.5, 10 steps/s, 4 episodes, TM 800, RTM 4,500"
     assert describe(trials, speed=10.0, metric_labels=LABELS) == line
     trials[1].is_running = False
     assert describe(trials, speed=10.0, metric_labels=LABELS).endswith("1 of 2 trials done")
@@ -50,7 +50,7 @@ def test_frames_past_the_budget_do_not_count_and_the_last_episode_is_named() -> 
     progress.after_step([running], 240)
     (first_done, total, first), (second_done, _, second) = shown.updates
     assert (first_done, second_done, total) == (500, 1_000, 1_000)
-    assert first.startswith("1 episode, last score 7")
+    assert first.startswith("last score 7, ")
     assert second.startswith("the last episode is played out")
     running.is_running = False
     progress.after_step([running], 241)

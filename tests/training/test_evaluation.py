@@ -2,45 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 import torch
 
 from comper import evaluate, load, resume, train
+from comper.agents.registry import find_agent
 from comper.errors import OutsideCodeError, StoppedError, UsageError
 from comper.training.checkpointing import Checkpointer
+from comper.training.randomness import environment_seed, evaluation_seed
+from tests.training.lamp import Light, linear_network
 
 QUICK: dict[str, Any] = {"device": "cpu", "workers": 0, "show_progress": False}
 SMALL: dict[str, Any] = {"frames": 400, "replay_start_steps": 32, "target_period_steps": 40, "log_period_steps": 50}
-
-
-class Light(gymnasium.Env[Any, Any]):
-    """A lamp is left or right; the action that names its side pays 1. Sixteen steps."""
-
-    observation_space = gymnasium.spaces.Box(0, 1, (2,), np.float32)
-    action_space = gymnasium.spaces.Discrete(2)
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        super().reset(seed=seed)
-        self._steps = 0
-        return self._look(), {}
-
-    def step(self, action: int) -> Any:
-        reward = float(action == self._side)
-        self._steps += 1
-        return self._look(), reward, self._steps == 16, False, {}
-
-    def _look(self) -> Any:
-        self._side = int(self.np_random.integers(2))
-        return np.eye(2, dtype=np.float32)[self._side]
-
-
-def linear_network(state_shape: tuple[int, ...], num_actions: int) -> torch.nn.Module:
-    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(int(np.prod(state_shape)), num_actions))
 
 
 @pytest.fixture(scope="module")
@@ -79,12 +57,17 @@ def test_a_policy_predicts_and_has_q_values(run: Path) -> None:
     policy = load(run, environment=Light, network=linear_network, device="cpu")
     for side in (0, 1):
         observation = np.eye(2, dtype=np.float32)[side]
-        assert policy.predict(observation) == side
         q = policy.q_values(observation)
+        assert policy.predict(observation) == side
         assert q.shape == (2,)
         assert q.argmax() == side
+        assert np.array_equal(policy.q_values(), q)
     with pytest.raises(ValueError, match="expected"):
         policy.predict(np.zeros(3, np.float32))
+    with pytest.raises(ValueError, match="values that float32 has not"):
+        policy.predict(np.full(2, np.nan))
+    with pytest.raises(ValueError, match="epsilon = 5"):
+        policy.predict(np.zeros(2, np.float32), epsilon=5)
 
 
 def test_what_was_handed_over_from_python_must_be_handed_over_again(run: Path) -> None:
@@ -143,12 +126,9 @@ def test_every_family_trains_evaluates_and_resumes_as_atari_does(
 def test_wrong_use_is_refused(run: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="episodes = 0"):
         evaluate(run, episodes=0)
-    (random_run,) = train("gym:CartPole-v1", "random", frames=100, out=tmp_path, **QUICK)
-    with pytest.raises(UsageError, match="has no weights"):
-        load(random_run)
     with pytest.raises(UsageError, match="cannot be trained together"):
         train(["freeway", "gym:CartPole-v1"], "random", frames=100, out=tmp_path, **QUICK)
-    with pytest.raises(UsageError, match="unknown setting 'frame_skip'"):
+    with pytest.raises(UsageError, match="frame_skip is not a setting of gym:CartPole-v1"):
         train("gym:CartPole-v1", "random", frames=100, frame_skip=3, out=tmp_path, **QUICK)
 
 
@@ -165,3 +145,119 @@ def test_a_network_that_does_not_fit_is_refused_before_anything_is_written(tmp_p
     with pytest.raises(UsageError, match="has no network"):
         train(Light, "random", out=tmp_path, frames=100, network=linear_network, **QUICK)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_networks_that_could_not_be_repeated_or_saved_are_refused(tmp_path: Path) -> None:
+    def drops(state_shape: tuple[int, ...], num_actions: int) -> torch.nn.Module:
+        return torch.nn.Sequential(linear_network(state_shape, 64), torch.nn.Dropout(0.5), torch.nn.Linear(64, num_actions))
+
+    def lazy(state_shape: tuple[int, ...], num_actions: int) -> torch.nn.Module:
+        return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.LazyLinear(num_actions))
+
+    def normalises(state_shape: tuple[int, ...], num_actions: int) -> torch.nn.Module:
+        return torch.nn.Sequential(linear_network(state_shape, num_actions), torch.nn.BatchNorm1d(num_actions))
+
+    def no_module(state_shape: tuple[int, ...], num_actions: int) -> Any:
+        return lambda states: states
+
+    cases = ((drops, "draws at random"), (lazy, "lazy layer"), (normalises, "cannot read"), (no_module, "not a torch.nn.Mod"))
+    for network, says in cases:
+        with pytest.raises(UsageError, match=says):
+            train(Light, "dqn", out=tmp_path, network=network, **SMALL, **QUICK)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_evaluation_plays_other_episodes_than_training_did() -> None:
+    def seeds(sequence: np.random.SeedSequence) -> list[int]:
+        return [int(x) for x in np.random.default_rng(sequence).integers(2**31, size=5)]
+
+    assert seeds(evaluation_seed(0)) != seeds(environment_seed(0))
+    assert seeds(evaluation_seed(0)) == seeds(evaluation_seed(0))
+    # The streams of training are those of the first four children, as ever.
+    assert seeds(environment_seed(0)) == seeds(np.random.SeedSequence(0).spawn(4)[3])
+
+
+def test_a_policy_without_learning_can_be_evaluated(tmp_path: Path) -> None:
+    (folder,) = train("gym:CartPole-v1", "random", frames=100, out=tmp_path, **QUICK)
+    assert evaluate(folder, episodes=3, show_progress=False).mean > 1
+
+
+def test_two_environments_of_one_name_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="Two environments are called python:Light"):
+        train([lambda: Light(), lambda: Light()], "random", frames=100, out=tmp_path, **QUICK)
+    with pytest.raises(UsageError, match="at least one environment"):
+        train([], "random", frames=100, out=tmp_path, **QUICK)
+
+
+def test_another_agent_than_the_run_was_made_with_is_refused(tmp_path: Path) -> None:
+    first, second = (dataclasses.replace(find_agent("random"), name=name) for name in ("first", "second"))
+    (folder,) = train(Light, first, frames=100, out=tmp_path, **QUICK)
+    with pytest.raises(OutsideCodeError, match="a run of the agent python:first, not of python:second"):
+        load(folder, agent=second, environment=Light)
+
+
+def stopped(out: Path, names: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    after_step = Checkpointer.after_step
+
+    def ask_to_stop(self: Checkpointer, trials: Any, step: int) -> None:
+        self._request.name = "SIGTERM" if step == 30 else None
+        after_step(self, trials, step)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpointer, "after_step", ask_to_stop)
+        for name in names:
+            with pytest.raises(StoppedError):
+                train(name, "random", frames=400, out=out, **QUICK)
+
+
+def test_runs_of_unlike_environments_are_resumed_one_after_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped(tmp_path, ["gym:CartPole-v1", "gym:Acrobot-v1"], monkeypatch)
+    assert len(resume(tmp_path, **QUICK)) == 2
+
+
+def test_one_environment_that_cannot_be_resumed_switches_checkpoints_off_and_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = QUICK | {"show_progress": True}
+    short: dict[str, Any] = {"frames": 100, "episode_cap_frames": 100, "checkpoint_period_steps": 10}
+    folders = train(["freeway", "qbert"], "random", out=tmp_path, **short, **options)
+    assert not any((folder / "checkpoints").exists() for folder in folders)
+    assert "no checkpoints, because a run could not be resumed: ALE does not restore qbert" in capsys.readouterr().err
+
+
+def test_q_values_change_nothing_and_see_the_history(tmp_path: Path) -> None:
+    (folder,) = train("gym:CartPole-v1", "dqn", out=tmp_path, **SMALL, **QUICK)
+    once, twice = load(folder, device="cpu"), load(folder, device="cpu")
+    rng = np.random.default_rng(0)
+    for _ in range(6):
+        observation = rng.normal(size=4).astype(np.float32)
+        peeked = twice.q_values(observation)
+        assert np.array_equal(twice.q_values(observation), peeked)
+        assert once.predict(observation) == twice.predict(observation)
+        assert np.array_equal(once.q_values(), peeked)
+        assert np.array_equal(twice.q_values(), peeked)
+    once.reset()
+    with pytest.raises(ValueError, match="No observation yet"):
+        once.q_values()
+
+
+def test_an_environment_as_an_object_and_wrong_agents_and_networks_get_a_sentence(tmp_path: Path) -> None:
+    wrong: list[tuple[Any, Any, dict[str, Any], str]] = [
+        (Light(), "dqn", {}, "not the object itself"),
+        (Light, Light, {}, "give its name, or an AgentSpec"),
+        (Light, "dqn", {"network": 3}, r"give a function \(state_shape, num_actions\)"),
+    ]
+    for environment, agent, settings, says in wrong:
+        with pytest.raises(UsageError, match=says):
+            train(environment, agent, out=tmp_path, **settings, **SMALL, **QUICK)
+    (folder,) = train(Light, "random", frames=64, out=tmp_path, **QUICK)
+    with pytest.raises(OutsideCodeError, match=r"made in python:Light, not in python:Other"):
+        load(folder, environment=type("Other", (Light,), {}))
+
+
+def test_settings_are_known_by_their_synonyms_and_as_whole_numbers(tmp_path: Path) -> None:
+    (folder,) = train("gym:CartPole-v1", "dqn", out=tmp_path, lr=1e-3, gamma=0.9, timesteps=1e2, **QUICK)
+    config = (folder / "config.toml").read_text()
+    assert "step_size = 0.001\n" in config
+    assert "discount = 0.9\n" in config
+    assert "frames = 100\n" in config

@@ -16,6 +16,7 @@ from comper.environments.environment import Step
 from comper.errors import DivergedError
 from comper.protocol import AgentConfig
 from comper.runs.folder import EpisodeRecord
+from comper.training.loop import Loop
 from tests.toys import Corridor, agent_of, loop_of, setups, task_of
 
 
@@ -47,13 +48,16 @@ class TapeAgent(ConstantPolicy):
         self.frames = made[0].frames
         self.tape: list[Any] = []
 
+    def epsilon(self, *, frames: int, steps: int) -> float:
+        return frames + steps / 8
+
     def act(self, states: Any, epsilon: Sequence[float], trials: Sequence[int]) -> Any:
-        self.tape.append(("act", [self._grey(state) for state in states]))
-        return super().act(states, epsilon, trials)
+        self.tape.append(("act", [self._grey(state) for state in states], list(epsilon)))
+        return super().act(states, epsilon, trials)[0], np.array([self._grey(state) / 2 for state in states], np.float32)
 
     def store(self, trial: int, transition: Any, q: float, *, is_last: bool) -> None:
         s, s_next = self._grey(transition.s), self._grey(transition.s_next)
-        self.tape.append(("store", s, transition.a, transition.r, s_next, transition.is_terminal, is_last))
+        self.tape.append(("store", s, transition.a, transition.r, s_next, q, transition.is_terminal, is_last))
 
     def learn(self, t: int, trials: Sequence[int]) -> None:
         self.tape.append(("learn", t))
@@ -69,9 +73,11 @@ def test_calls_come_in_the_order_of_algorithm_2() -> None:
     loop, (tape,) = loop_of(ComperConfig(frames=10), agent, [environment], made)
     loop.run()
     assert agent.tape == [
-        ("act", [101]), ("store", 101, 1, 5.0, 1, False, False), ("learn", 1),  # rewards as they are: agents clip
-        ("act", [1]), ("store", 1, 1, 0.0, 2, True, True), ("learn", 2),  # game over: terminal
-        ("act", [102]), ("store", 102, 1, -2.0, 3, False, True), ("learn", 3),  # frame cap: the last, but not terminal
+        # ε is asked for after all frames and steps so far; rewards are stored as they are: agents clip.
+        ("act", [101], [0.0]), ("store", 101, 1, 5.0, 1, 50.5, False, False), ("learn", 1),
+        ("act", [1], [5 + 1 / 8]), ("store", 1, 1, 0.0, 2, 0.5, True, True), ("learn", 2),  # game over: terminal
+        # frame cap: the last, but not terminal
+        ("act", [102], [8 + 2 / 8]), ("store", 102, 1, -2.0, 3, 51.0, False, True), ("learn", 3),
     ]  # fmt: skip
     # 8 frames are not past the budget of 10, 13 are; an episode is never cut short for it.
     assert tape.episodes == [
@@ -80,6 +86,20 @@ def test_calls_come_in_the_order_of_algorithm_2() -> None:
     ]
     assert tape.totals == {"steps": 3, "total_frames": 13, "episodes": 2}
     assert environment.resets == 2
+    assert loop._trials[0].last_score == -2.0
+
+
+def test_a_loop_that_goes_on_neither_resets_nor_counts_anew() -> None:
+    made = setups((2,), [0])
+    agent, environment = TapeAgent(made), Script([(1.0, False, False, 5), (1.0, True, False, 5)])
+    config = ComperConfig(frames=5)
+    begun, (tape,) = loop_of(config, agent, [environment], made)
+    begun._trials[0].history.reset(np.full(2, 7, np.uint8))
+    Loop(config, agent, begun._environments, begun._trials, t=40).run()
+    assert agent.tape[0] == ("act", [7], [40 / 8])
+    assert [entry for entry in agent.tape if entry[0] == "learn"] == [("learn", 41), ("learn", 42)]
+    assert environment.resets == 0
+    assert tape.totals == {"steps": 42, "total_frames": 10, "episodes": 1}
 
 
 def test_a_trial_at_exactly_its_budget_plays_one_more_episode() -> None:
@@ -123,6 +143,31 @@ def test_a_q_value_that_is_no_number_stops_the_run() -> None:
         loop.run()
 
 
+def test_a_loss_that_is_no_number_stops_the_run_before_the_next_step() -> None:
+    class Diverging(RandomPolicy):
+        is_well = True
+
+        def learn(self, t: int, trials: Sequence[int]) -> None:
+            self.is_well = t < 3
+
+        def is_finite(self) -> bool:
+            return self.is_well
+
+    made = setups((5,), [0])
+    loop, _ = loop_of(AgentConfig(), agent_of(Diverging, AgentConfig(), made), [Corridor()], made)
+    with pytest.raises(DivergedError, match="a loss is NaN or infinite after 3 steps"):
+        loop.run()
+
+
+def test_a_reward_that_is_no_number_stops_the_run() -> None:
+    made = setups((2,), [0])
+    agent = agent_of(RandomPolicy, AgentConfig(), made)
+    loop, (tape,) = loop_of(AgentConfig(frames=1), agent, [Script([(float("nan"), True, False, 5)])], made)
+    with pytest.raises(DivergedError, match="a reward that is no number"):
+        loop.run()
+    assert tape.episodes == []
+
+
 @pytest.mark.parametrize("network", ["q_network", "qlstm"])
 def test_a_weight_that_is_no_number_stops_the_run_at_the_next_update(network: str) -> None:
     config = ComperConfig(frames=400, replay_start_steps=8, train_period_steps=4, target_period_steps=20)
@@ -142,3 +187,44 @@ def test_a_weight_that_is_no_number_stops_the_run_at_the_next_update(network: st
         loop.run()
     assert loop.t == 40  # learned from at step 40, noticed before step 41
     assert tape.totals is None
+
+
+class Diverging(RandomPolicy):
+    """Learns until something in it is no number any more."""
+
+    def __init__(self, made: Any, *, what: str, at: int):
+        super().__init__(AgentConfig(), task_of(made), made, device=torch.device("cpu"))
+        self.what, self.at, self.calls = what, at, 0
+
+    def act(self, states: Any, epsilon: Sequence[float], trials: Sequence[int]) -> Any:
+        self.calls += 1
+        actions, q = super().act(states, epsilon, trials)
+        return actions, np.where(self.what == "q" and self.calls > self.at, np.nan, q)
+
+    def is_finite(self) -> bool:
+        return not (self.what == "loss" and self.calls >= self.at)
+
+
+@pytest.mark.parametrize("what", ["q", "loss"])
+def test_a_value_that_is_no_number_stops_the_run_within_one_step(what: str) -> None:
+    made = setups((5,), [0])
+    agent = Diverging(made, what=what, at=7)
+    loop, _ = loop_of(AgentConfig(frames=100), agent, [Corridor()], made)
+    with pytest.raises(DivergedError, match="diverged"):
+        loop.run()
+    assert loop.t in (6, 7)
+
+
+@pytest.mark.parametrize("reward", [float("nan"), float("inf")])
+def test_a_reward_of_any_kind_that_is_no_number_stops_the_run(reward: float) -> None:
+    class Generous(Corridor):
+        def step(self, action: int) -> Any:
+            import dataclasses
+
+            return dataclasses.replace(super().step(action), reward=reward)
+
+    made = setups((5,), [0])
+    loop, _ = loop_of(AgentConfig(frames=100), agent_of(RandomPolicy, AgentConfig(), made), [Generous()], made)
+    with pytest.raises(DivergedError, match="a reward"):
+        loop.run()
+    assert loop.t == 0

@@ -19,7 +19,7 @@ from comper.runs.verify import verify_run
 from comper.training import preflight, train
 from comper.training.resume import resume
 from comper.training.train import train as begin
-from tests.training.test_resume import RUN, go_on, interrupted, outcome, start
+from tests.training.small_runs import RUN, go_on, interrupted, outcome, start
 
 AGENT_SETTINGS: dict[str, Any] = {"workers": 0, "device": "cpu", "show_progress": False}
 

@@ -112,8 +112,8 @@ class Agent(ABC):
     metric_labels: ClassVar[Mapping[str, str]] = {}
     """Metrics worth showing while training, and their short names."""
 
-    @abstractmethod
-    def __init__(self, config: Any, task: Task, trials: Sequence[TrialSetup], *, device: torch.device): ...
+    def __init__(self, config: Any, task: Task, trials: Sequence[TrialSetup], *, device: torch.device):  # noqa: B027
+        """Keep what the agent needs of these: its settings, the environment, and each trial's frames and random streams."""
 
     @abstractmethod
     def act(

@@ -123,7 +123,7 @@ class ComperAgent(Agent):
     def learn(self, t: int, trials: Sequence[int]) -> None:
         """Alg. 2, l. 11-25."""
         c = self.config
-        if t < c.replay_start_steps or t % c.train_period_steps:  # l. 11
+        if t < c.replay_start_steps or t % c.train_period_steps:  # l. 11, A12
             return
         due = [i for i in trials if self.rtm.is_empty(i) or t % c.target_period_steps == 0]  # l. 12
         sets = self.tm.take(c.sets_per_training, due)  # A5: at most 1,000 sets; they leave TM

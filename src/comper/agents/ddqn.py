@@ -1,7 +1,7 @@
 """Double DQN with n-step returns (van Hasselt et al. 2016; Sutton 1988): a stronger baseline than the paper's, D5.
 
 Its settings are those of the literature on few frames, not tuned on the paper's games: three steps and Adam's constant from
-Rainbow (Hessel et al. 2018), and an exploration that ends early, because a fifth of the budget is all there is to explore.
+Rainbow (Hessel et al. 2018), and an exploration that ends after a fifth of the budget.
 """
 
 from __future__ import annotations

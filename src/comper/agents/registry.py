@@ -9,6 +9,7 @@ from comper.agents.agent import AgentSpec
 from comper.errors import UsageError
 from comper.importing import is_outside_name, load_object
 
+DEFAULT_AGENT = "comper-single"
 AGENTS = {
     "comper-single": "comper.agents.comper:COMPER_SINGLE",
     "comper-stacked": "comper.agents.comper:COMPER_STACKED",
@@ -26,10 +27,11 @@ def find_agent(name: str, *, trusted: tuple[str, ...] | None = None) -> AgentSpe
         spec: AgentSpec = getattr(import_module(module), attribute)
         return spec
     if not is_outside_name(name):
-        near = difflib.get_close_matches(name, AGENTS, n=1)
+        near = difflib.get_close_matches(name.lower(), AGENTS, n=1)
         hint = f" Did you mean {near[0]}?" if near else ""
         raise UsageError(f"Unknown agent {name!r}.{hint} Agents: {', '.join(AGENTS)}, or my_module:my_agent.")
     found = load_object(name, what="the agent", trusted=trusted)
     if not isinstance(found, AgentSpec):
-        raise UsageError(f"the agent {name} is a {type(found).__name__}; it must be a comper.AgentSpec.")
+        what = "a class" if isinstance(found, type) else f"a {type(found).__name__}"
+        raise UsageError(f"The agent {name} is {what}: name a comper.AgentSpec, which has the class and its settings.")
     return found

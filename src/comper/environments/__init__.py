@@ -5,7 +5,7 @@ Importing this package imports neither an emulator nor Gymnasium; finding or mak
 
 from comper.environments.atari import AtariEnvironment, AtariSettings
 from comper.environments.environment import Environment, EnvironmentFactory, EnvironmentInfo, EnvironmentSpec, Step
-from comper.environments.families import FAMILIES, find_environment, folder_name
+from comper.environments.families import FAMILIES, find_environment
 from comper.environments.games import available_games, resolve_game
 from comper.environments.stepper import ProcessStepper, SerialStepper, Stepper
 
@@ -23,6 +23,5 @@ __all__ = [
     "Stepper",
     "available_games",
     "find_environment",
-    "folder_name",
     "resolve_game",
 ]

@@ -53,14 +53,10 @@ def split_name(name: str) -> tuple[Family | None, str]:
 
 def outside_module(name: str) -> str | None:
     """The module from outside comper that a name imports: `my_module` of `my_module:make_env`; None: it imports none."""
-    _, rest = split_name(name.strip())
+    family, rest = split_name(name.strip())
     module, colon, _ = rest.partition(":")
-    return module if colon and module != user.PYTHON_PREFIX else None
-
-
-def folder_name(name: str) -> str:
-    """An environment's name as the name of a folder: `gym:CartPole-v1` becomes `gym-CartPole-v1`."""
-    return re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip(".-") or "environment"
+    is_python_object = family is None and module == user.PYTHON_PREFIX
+    return module if colon and not is_python_object else None
 
 
 def all_names() -> list[str]:

@@ -114,7 +114,7 @@ class GymnasiumGame:
         gymnasium = import_gymnasium()
         if not isinstance(env.action_space, gymnasium.spaces.Discrete):
             raise UsageError(f"{name} has the actions {env.action_space}; only Discrete ones can be chosen from.")
-        self._env = env
+        self._name, self._env = name, env
         self._encode = make_encoder(name, env.observation_space) if encoder is None else encoder
         self._first_action = int(env.action_space.start)
         self._has_state = hasattr(env, "get_state") and hasattr(env, "set_state")
@@ -124,12 +124,29 @@ class GymnasiumGame:
         self.time_limit_frames: int | None = env.spec.max_episode_steps if getattr(env, "spec", None) else None
         self.identity: Mapping[str, str] = _versions(env)
 
+    def _reset(self, seed: int) -> Any:
+        try:
+            return self._env.reset(seed=seed)
+        except TypeError as error:
+            if "seed" not in str(error):
+                raise
+            raise UsageError(
+                f"{self._name}: reset() must take seed and options by name, as Gymnasium has it ({error})."
+            ) from None
+
+    def _checked(self, method: str, length: int, result: Any) -> Any:
+        if not isinstance(result, tuple) or len(result) != length:
+            found = f"{len(result)} values" if isinstance(result, tuple) else type(result).__name__
+            raise UsageError(f"{self._name}: {method}() must return {length} values, as Gymnasium has it, not {found}.")
+        return result
+
     def reset(self, seed: int) -> NDArray[Any]:
-        observation, _ = self._env.reset(seed=seed)
+        observation, _ = self._checked("reset", 2, self._reset(seed))
         return self._encode(observation)
 
     def step(self, action: int) -> Outcome:
-        observation, reward, terminated, truncated, _ = self._env.step(self._first_action + action)
+        result = self._checked("step", 5, self._env.step(self._first_action + action))
+        observation, reward, terminated, truncated, _ = result
         return Outcome(self._encode(observation), float(reward), bool(terminated), bool(truncated))
 
     def get_state(self) -> dict[str, Any] | None:

@@ -7,10 +7,13 @@ action over from the episode before), and it is cut off at `episode_cap_frames` 
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import re
-from collections.abc import Mapping
+import signal
+import threading
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
@@ -38,11 +41,28 @@ class MinAtarSettings(EnvironmentSettings):
     episode_cap_frames: int = setting(18_000, "A10", "frames after which an episode is cut off: a truncation, not a game over")
 
 
+@contextlib.contextmanager
+def _interrupts_afterwards() -> Iterator[None]:
+    """Hold back Ctrl-C: MinAtar's import catches every exception of matplotlib's, and so would lose it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if came:
+        signal.raise_signal(signal.SIGINT)
+
+
 class MinAtarGame:
     """One game as a Game: boolean 10x10 images with a channel for each kind of object."""
 
     def __init__(self, game: str, sticky_probability: float) -> None:
-        minatar: Any = importlib.import_module("minatar")  # it has no types
+        with _interrupts_afterwards():
+            minatar: Any = importlib.import_module("minatar")  # it has no types
         self._env = minatar.Environment(game, sticky_action_prob=sticky_probability)
         self.observation_shape = tuple(int(side) for side in self._env.state_shape())
         self.observation_dtype: np.dtype[Any] = np.dtype(np.bool_)

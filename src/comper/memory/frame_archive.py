@@ -88,8 +88,8 @@ class FrameArchive:
         return frames
 
     def _largest_store(self, num_frames: int) -> int:
-        """A store gives out its lowest free slot, and memories do not shrink: no store gives far higher ids."""
-        return max(self._store.capacity, 16 * num_frames)
+        """A store gives out its lowest free slot: far higher ids are a wrong file's. Room for a million is no harm."""
+        return max(self._store.capacity, 16 * num_frames, 1 << 20)
 
     def _decompressed(self, part: bytes, num_frames: int) -> NDArray[Any]:
         num_bytes = num_frames * int(np.prod(self._store.shape)) * self._store.dtype.itemsize

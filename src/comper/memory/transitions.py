@@ -174,8 +174,7 @@ class ReplayMemory:
         self._is_last = np.zeros(capacity, np.bool_)
         self._num_added = 0
 
-    # The default of is_last only serves agents/dqn.py, which does not pass it yet; the lead removes it.
-    def add(self, transition: Transition, *, is_last: bool = False) -> None:
+    def add(self, transition: Transition, *, is_last: bool) -> None:
         """Store a transition in place of the oldest; `is_last` when its episode ends there, terminated or truncated."""
         row = self._num_added % self.capacity
         self._table.write(row, transition)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from comper.networks.stacking import Conv2d, Linear, NetworkFactory, as_floats
 
@@ -103,16 +104,29 @@ def make_q_network(observation: ObservationSpec, num_actions: int, *, first_bias
 
 
 def check_q_network(make: NetworkFactory, state_shape: tuple[int, ...], num_actions: int) -> None:
-    """Refuse a network that does not give one Q-value per action for a batch of states (history, *observation_shape)."""
-    states = torch.zeros(2, *state_shape)
+    """Refuse a network that does not give one Q-value per action for states (B, history, *observation_shape)."""
     with torch.random.fork_rng(devices=()), torch.no_grad():
-        try:
-            values = make()(states)
-        except RuntimeError as error:
-            raise ValueError(f"The network cannot read states of shape {tuple(states.shape)} ({error}).") from error
-    if not isinstance(values, Tensor) or values.shape != (2, num_actions):
-        found = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
-        raise ValueError(f"The network gives {found} for 2 states: expected Q-values of shape (2, {num_actions}).")
+        module = make()
+        if not isinstance(module, nn.Module):
+            raise ValueError(f"The network is a {type(module).__name__}, not a torch.nn.Module.")
+        if any(map(is_lazy, module.parameters())):
+            raise ValueError("The network has a lazy layer, whose size is not known when it is made: give it its size.")
+        for num_states in (2, 1):
+            values = _values_of(module, torch.zeros(num_states, *state_shape))
+            if not isinstance(values, Tensor) or values.shape != (num_states, num_actions):
+                found = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
+                expected = (num_states, num_actions)
+                raise ValueError(f"The network gives {found} for {num_states} states: expected Q-values of shape {expected}.")
+        state = torch.ones(1, *state_shape)
+        if not torch.equal(_values_of(module, state), _values_of(module, state)):
+            raise ValueError("The network draws at random (dropout?), so that a run could not be repeated or resumed exactly.")
+
+
+def _values_of(module: nn.Module, states: Tensor) -> Any:
+    try:
+        return module(states)
+    except (RuntimeError, ValueError) as error:
+        raise ValueError(f"The network cannot read states of shape {tuple(states.shape)} ({error}).") from error
 
 
 class CNN(nn.Module):

@@ -149,8 +149,8 @@ def started_module(make: NetworkFactory, rng: np.random.Generator) -> nn.Module:
 
 
 def described_layers(make: NetworkFactory) -> list[tuple[str, int]]:
-    """The layers of the network that a factory makes, with their numbers of parameters; no memory is taken for it."""
-    with torch.device("meta"):
+    """The layers of the network that a factory makes, with their numbers of parameters."""
+    with torch.random.fork_rng(devices=()):  # a user's module draws its weights
         return layer_sizes(make())
 
 
@@ -189,10 +189,8 @@ def layer_sizes(module: nn.Module) -> list[tuple[str, int]]:
 
 
 def as_floats(x: Tensor) -> Tensor:
-    """Observations as a network computes with them: 8-bit pixels as 0 to 1, truth values and floats as they are."""
-    if x.dtype == torch.uint8:
-        return x.float() * (1 / 255)
-    return x.float() if x.dtype == torch.bool or x.is_floating_point() else x
+    """Observations as a network computes with them: 8-bit pixels as 0 to 1, everything else as it is."""
+    return x.float() * (1 / 255) if x.dtype == torch.uint8 else x.float()
 
 
 def copies(parameters: Parameters) -> Parameters:

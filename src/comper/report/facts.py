@@ -41,6 +41,13 @@ def floor_at(floors: Floors, game: str, frames: int) -> Floor | None:
     return floors.find(game, frames)
 
 
+def floor_of(trial: Trial, floors: Floors) -> Floor | None:
+    """The floor a trial is read against: none where its game was played otherwise than the floors were measured."""
+    if trial.manifest.format > 1 and trial.manifest.floor is None:
+        return None
+    return floor_at(floors, trial.game, decision_frames(trial))
+
+
 def learns(trial: Trial) -> bool:
     """Whether the agent learns: as its run recorded, else (format 1) whether its log has an exploration rate or a loss."""
     recorded = from_manifest(trial, "learns")

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from comper.errors import printable
-from comper.report.facts import Floors, decision_frames, floor_at, load_floors, num_scored_episodes
+from comper.report.facts import Floors, floor_of, load_floors, num_scored_episodes
 from comper.runs.reader import RecordedTrial, read_run
 
-COLUMNS = ("game", "seed", "episodes", "frames", "steps", "score", "floor", "which is", "run folder")
+COLUMNS = ("game", "seed", "episodes", "frames", "steps", "score", "floor", "reached by", "run folder")
 EXPLANATION = "score: mean of the last episodes, while learning; floor: the score without learning (docs/protocol.md)."
 
 
@@ -35,9 +35,8 @@ def _row(folder: Path, floors: Floors) -> tuple[str, ...]:
 
 
 def _floor(trial: RecordedTrial, floors: Floors) -> tuple[str, str]:
-    period = decision_frames(trial)
-    floor = floor_at(floors, trial.game, period)
+    floor = floor_of(trial, floors)
     if floor is None:
-        return "-", f"not measured with a decision every {period} frames" if period > 1 else "not measured"
+        return "-", "not measured with these settings"
     name = f"always {floor.best_constant}" if floor.constant >= floor.random.mean else "random policy"
     return f"{floor.value:,.1f}", name

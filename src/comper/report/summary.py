@@ -13,7 +13,7 @@ from itertools import permutations
 import numpy as np
 
 from comper.report import statistics
-from comper.report.facts import FLOOR_DECISION_FRAMES, Floors, changed_settings, decision_frames, floor_at, num_scored_episodes
+from comper.report.facts import FLOOR_DECISION_FRAMES, Floors, changed_settings, decision_frames, floor_of, num_scored_episodes
 from comper.report.names import ATARI, FAMILIES, family, in_page_order
 from comper.report.published import reference
 from comper.report.reading import Array, Runs, Trial
@@ -101,8 +101,8 @@ class Summary:
 
     def floor(self, agent: str, game: str) -> float:
         """The score without learning at the agent's own decision period; NaN where it was not measured."""
-        floor = floor_at(self.floors, game, self.decision_frames(agent, game))
-        return math.nan if floor is None else floor.value
+        floors = [floor_of(trial, self.floors) for trial in self.cells[agent, game]]
+        return math.nan if None in floors or floors[0] is None else floors[0].value
 
     def decision_frames(self, agent: str, game: str) -> int:
         """Frames between two decisions of an agent in a game (that unequal trials stand in one cell is a finding)."""

@@ -7,6 +7,7 @@ Format 2 is written. Format 1, written by comper 0.1, is still read; it names th
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
@@ -51,6 +52,8 @@ class Manifest:
     """Whether the agent learns; a random or constant policy does not."""
     num_scored_episodes: int | None = None
     """A trial's score is the mean of so many of its last episodes."""
+    floor: float | None = None
+    """Score without learning, where it was measured with the environment's settings of this run."""
     network: str | None = None
     """The user's own network, "my_module:make_network"; None for the agent's."""
     trusted_code: list[str] = field(default_factory=list)
@@ -216,6 +219,10 @@ _RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     **dict.fromkeys(("started_from", "changed"), (lambda value: isinstance(value, dict), "an object")),
     "learns": (lambda value: isinstance(value, bool), "true or false"),
     "num_scored_episodes": (lambda value: _is_count(value) and value > 0, "a whole number above 0"),
+    "floor": (
+        lambda value: isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value),
+        "a number",
+    ),
     "wall_seconds": (_is_duration, "a number of seconds"),
     "files": (_are_digests, "the digests of files"),
 }

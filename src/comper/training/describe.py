@@ -27,9 +27,10 @@ def as_text(settings: RunSettings, environment: str) -> str:
         lines += [f"{network['name']}: {network['parameters']:,} parameters"]
         lines += [f"  {layer['name']:<8}{layer['parameters']:>14,}" for layer in network["layers"]]
         lines += [""]
-    lines += [f"{'setting':<28}{'value':>12}  {'source':<18}meaning"]
+    width = 2 + max(len(f.metadata["source"]) for _, f in fields_of(settings.parts))
+    lines += [f"{'setting':<28}{'value':>12}  {'source':<{width}}meaning"]
     for part, f in fields_of(settings.parts):
-        lines += [f"{f.name:<28}{_shown(getattr(part, f.name)):>12}  {f.metadata['source']:<18}{f.metadata['help']}"]
+        lines += [f"{f.name:<28}{_shown(getattr(part, f.name)):>12}  {f.metadata['source']:<{width}}{f.metadata['help']}"]
     return "\n".join(lines)
 
 

@@ -40,14 +40,14 @@ class TrainingProgress:
 
 
 def describe(trials: Sequence[Trial], *, speed: float, metric_labels: Mapping[str, str]) -> str:
-    """Episodes, last scores, speed, and the sizes of the memories, in one short line."""
-    num_episodes = sum(trial.num_episodes for trial in trials)
-    parts = [f"{num_episodes} {'episode' if num_episodes == 1 else 'episodes'}"]
+    """Last scores, speed, episodes, and the sizes of the memories, in one short line; a narrow terminal shows the first."""
+    parts = []
     scores = [trial.last_score for trial in trials if trial.last_score is not None]
     if scores:
         shown = ", ".join(f"{score:g}" for score in scores[:MAX_SCORES]) + (", ..." if len(scores) > MAX_SCORES else "")
         parts.append(f"last {'scores' if len(scores) > 1 else 'score'} {shown}")
-    parts.append(f"{speed:,.0f} steps/s")
+    num_episodes = sum(trial.num_episodes for trial in trials)
+    parts += [f"{speed:,.0f} steps/s", f"{num_episodes} {'episode' if num_episodes == 1 else 'episodes'}"]
     metrics = [trial.latest_metrics for trial in trials if trial.latest_metrics]
     for key, name in metric_labels.items():
         sizes = [record[key] for record in metrics if key in record]

@@ -16,10 +16,11 @@ from comper.environments.environment import Environment, EnvironmentInfo
 from comper.errors import UsageError
 from comper.memory.frames import FrameStore, ObservationHistory
 from comper.progress import show_progress as shown_progress
+from comper.runs.folder import MANIFEST_FILE
 from comper.runs.manifest import Manifest
 from comper.runs.states import check_same_shapes
 from comper.training.options import NetworkMaker, OwnCode, RunOptions, RunSettings, recorded_environment, recorded_settings
-from comper.training.randomness import environment_seed, streams
+from comper.training.randomness import evaluation_seed, streams
 from comper.training.weights import saved_weights
 
 MAX_EPISODES = 1_000_000
@@ -45,27 +46,47 @@ class Policy:
         self._is_new = True
 
     def predict(self, observation: NDArray[Any], *, epsilon: float = 0.0) -> int:
-        """The action for the newest observation, or for the newest ones, oldest first; with probability ε a random one."""
-        actions, _ = self._agent.act(self._state_after(observation), [epsilon], [0])
-        return int(actions[0])
+        """The action for the newest observation, which is remembered; with probability ε a random one.
 
-    def q_values(self, observation: NDArray[Any]) -> NDArray[np.float32]:
-        """Q(s, ·) after the newest observation."""
-        values: NDArray[np.float32] = self._agent.q_values(self._state_after(observation), [0])[0]
-        return values
-
-    def _state_after(self, observation: NDArray[Any]) -> NDArray[np.int64]:
-        shape, dtype = self.info.observation_shape, self.info.observation_dtype
-        new = np.asarray(observation, dtype)
-        frames = new[None] if new.shape == shape else new
-        if frames.shape[1:] != shape or not len(frames):
-            raise ValueError(f"observation of shape {new.shape}: expected {shape}, or several of them.")
+        Give every observation of an episode once, and call `reset` before the next episode. Several at once, oldest first,
+        are those made while one action was held.
+        """
+        if not 0 <= epsilon <= 1:
+            raise ValueError(f"epsilon = {epsilon!r}: must be 0 to 1.")
+        frames = self._frames_of(observation)
         if self._is_new:
             self._history.reset(frames[0])
             frames, self._is_new = frames[1:], False
         if len(frames):
             self._history.advance(frames)
-        return np.array([self._history.state], np.int64)
+        actions, _ = self._agent.act(np.array([self._history.state], np.int64), [epsilon], [0])
+        return int(actions[0])
+
+    def q_values(self, observation: NDArray[Any] | None = None) -> NDArray[np.float32]:
+        """Q(s, ·) in the state of the last `predict`, or as if this observation came next; nothing is remembered."""
+        if observation is None and self._is_new:
+            raise ValueError("No observation yet: call predict(observation), or q_values(observation).")
+        ids = [self._frames.intern(frame) for frame in self._frames_of(observation)] if observation is not None else []
+        before = self._history.state if not self._is_new else (ids[0],) * self.settings.config.history_length
+        state = (*before, *(ids[1:] if self._is_new else ids))[-self.settings.config.history_length :]
+        values: NDArray[np.float32] = self._agent.q_values(np.array([state], np.int64), [0])[0]
+        self._frames.release(ids)
+        return values
+
+    def _frames_of(self, observation: NDArray[Any]) -> NDArray[Any]:
+        shape, dtype = self.info.observation_shape, self.info.observation_dtype
+        given = np.asarray(observation)
+        frames = given[None] if given.shape == shape else given
+        if frames.shape[1:] != shape or not len(frames):
+            raise ValueError(f"observation of shape {given.shape}: expected {shape}, or several of them.")
+        converted = frames.astype(dtype)
+        is_same = np.isfinite(converted).all() if np.issubdtype(dtype, np.floating) else np.array_equal(converted, frames)
+        if not is_same:
+            raise ValueError(f"observation of {given.dtype} with values that {dtype} has not: this policy reads {dtype}.")
+        return converted
+
+    def __repr__(self) -> str:
+        return f"Policy({self.settings.agent_name!r} on {self.info.name!r})"
 
 
 @dataclass(frozen=True)
@@ -131,8 +152,10 @@ def evaluate(
     show_progress: bool = True,
 ) -> Evaluation:
     """Play episodes with a run's weights, without learning. The other arguments are those of `load`."""
-    if not 1 <= episodes <= MAX_EPISODES or not 0 <= epsilon <= 1 or seed < 0:
-        raise UsageError(f"episodes = {episodes}, epsilon = {epsilon}, seed = {seed}: must be 1 or more, 0 to 1, 0 or more.")
+    if not 1 <= episodes <= MAX_EPISODES:
+        raise UsageError(f"episodes = {episodes}: must be 1 or more.")
+    if not 0 <= epsilon <= 1 or seed < 0:
+        raise UsageError(f"epsilon = {epsilon}, seed = {seed}: must be 0 to 1, and 0 or more.")
     own = OwnCode(agent, environment, network, tuple(trust))
     policy, env = _load(Path(run), own, seed=seed, device=device)
     scores = []
@@ -145,13 +168,15 @@ def evaluate(
 
 
 def _load(run: Path, own: OwnCode, *, seed: int, device: str) -> tuple[Policy, Environment]:
+    if not os.path.lexists(run / MANIFEST_FILE):
+        raise UsageError(f"{run}: not a run folder. One is called like runs/dqn/freeway/seed-0.")
     manifest = Manifest.read(run)
     manifest.require_this_format(run)
     settings = recorded_settings(run, manifest, own)
     per_step = settings.config.observations_per_step
     spec = recorded_environment(manifest, own)
-    env = spec.factory(settings.environment, seed=environment_seed(seed), observations_per_step=per_step)()
-    weights, _ = saved_weights(run, manifest)
+    env = spec.factory(settings.environment, seed=evaluation_seed(seed), observations_per_step=per_step)()
+    weights = saved_weights(run, manifest)[0] if settings.agent.agent.learns else {}
     return Policy(settings, env.info, weights, seed=seed, device=device), env
 
 

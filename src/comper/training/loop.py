@@ -131,7 +131,8 @@ class Loop:
         self._require_finite(bool(np.isfinite(q).all()), "a Q-value")
         self._require_finite(self._agent.is_finite(), "a loss")
         steps = self._environments.step(actions.tolist(), numbers)  # l. 7
-        self._require_finite(all(math.isfinite(step.reward) for step in steps), "a reward")
+        if not all(math.isfinite(step.reward) for step in steps):
+            raise DivergedError(f"the environment gave a reward that is no number, after {self.t} steps.")
         for trial, a, q_t, step in zip(running, actions.tolist(), q.tolist(), steps, strict=True):
             s, s_next = trial.history.advance(step.frames)  # l. 9
             transition = Transition(s, a, step.reward, s_next, step.terminated)

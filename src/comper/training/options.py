@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 from comper.agents.agent import AgentSpec, Task
 from comper.agents.registry import find_agent
-from comper.environments.environment import EnvironmentInfo, EnvironmentSpec
-from comper.environments.families import find_environment
+from comper.environments.environment import EnvironmentInfo, EnvironmentSettings, EnvironmentSpec
+from comper.environments.families import family_settings, find_environment, outside_module
 from comper.errors import DamagedFileError, OutsideCodeError, UsageError
 from comper.importing import is_outside_name, load_object
 from comper.protocol import AgentConfig
 from comper.runs.files import digest, read_file
 from comper.runs.folder import CONFIG_FILE
 from comper.runs.manifest import Manifest
-from comper.settings import MAX_TOML_BYTES, Settings, changed_settings, parse_settings, to_toml, with_settings
+from comper.settings import MAX_TOML_BYTES, changed_settings, parse_settings, to_toml, with_settings
 
 if TYPE_CHECKING:
     import torch
@@ -80,12 +80,12 @@ class RunSettings:
     agent_name: str
     agent: AgentSpec
     config: AgentConfig
-    environment: Settings
+    environment: EnvironmentSettings
     network: NetworkMaker | None = None
     """The user's own, where `config.network` names one."""
 
     @property
-    def parts(self) -> tuple[AgentConfig, Settings]:
+    def parts(self) -> tuple[AgentConfig, EnvironmentSettings]:
         return self.config, self.environment
 
     def to_toml(self) -> str:
@@ -129,17 +129,34 @@ def resolve_settings(
 ) -> RunSettings:
     """The agent's settings and the environment's, changed by the given values; everything wrong is refused here."""
     name, spec = named_agent(agent, trusted)
+    _refuse_other_families(environments, spec, values, where)
     config, environment = with_settings(default_settings(spec, _common_settings(environments)), values, where=where)
     wanted = getattr(config, "network", AUTO)
     if network is not None:
+        if not callable(network):
+            raise UsageError(f"{where}: network = {network!r}: give a function (state_shape, num_actions) -> torch.nn.Module.")
         if wanted == AUTO and not hasattr(config, "network"):
             raise UsageError(f"{where}: the agent {name} has no network.")
-        config = dataclasses.replace(config, network=f"{FROM_PYTHON}{network.__name__}")
+        config = dataclasses.replace(config, network=f"{FROM_PYTHON}{_name_of(network)}")
     elif wanted.startswith(FROM_PYTHON):
         raise UsageError(f"{where}: the network {wanted} was handed over from Python; hand it over again as network=...")
     elif wanted != AUTO:
         network = load_object(_checked_name(wanted, where), what="the network", trusted=trusted)
     return RunSettings(name, spec, config, environment, network)
+
+
+def _refuse_other_families(
+    environments: Sequence[EnvironmentSpec], agent: AgentSpec, values: Mapping[str, Any], where: str
+) -> None:
+    known = {f.name for part in (agent.config, environments[0].settings) for f in dataclasses.fields(part)}
+    for family, settings in family_settings().items():
+        for f in dataclasses.fields(settings):
+            if f.name in values and f.name not in known:
+                raise UsageError(f"{where}: {f.name} is not a setting of {environments[0].name}, but of each {family}.")
+
+
+def _name_of(network: NetworkMaker) -> str:
+    return getattr(network, "__name__", type(network).__name__)  # a partial has no name of its own
 
 
 def _check_network(make: NetworkMaker, state_shape: tuple[int, ...], num_actions: int) -> None:
@@ -149,8 +166,9 @@ def _check_network(make: NetworkMaker, state_shape: tuple[int, ...], num_actions
         check_q_network(partial(make, state_shape, num_actions), state_shape, num_actions)
     except ValueError as error:
         raise UsageError(str(error)) from None
-    except (TypeError, RuntimeError) as error:  # the code of others
-        raise OutsideCodeError(f"The network cannot be made ({type(error).__name__}: {error}).") from error
+    except Exception as error:  # the code of others
+        reason = f"{type(error).__name__}: {error}"
+        raise OutsideCodeError(f"make_network(state_shape, num_actions) fails ({reason}).") from error
 
 
 def _checked_name(name: str, where: str) -> str:
@@ -163,22 +181,31 @@ def named_agent(agent: str | AgentSpec, trusted: Trusted = None) -> tuple[str, A
     """An agent with the name under which a run records it."""
     if isinstance(agent, AgentSpec):
         return f"{FROM_PYTHON}{agent.name}", agent
+    if not isinstance(agent, str):
+        raise UsageError(f"The agent is a {type(agent).__name__}: give its name, or an AgentSpec.")
     return agent, find_agent(agent, trusted=trusted)
 
 
-def default_settings(spec: AgentSpec, environment: Settings) -> tuple[AgentConfig, Settings]:
+def default_settings(spec: AgentSpec, environment: EnvironmentSettings) -> tuple[AgentConfig, EnvironmentSettings]:
     """An agent's own settings, and the environment's with what the agent has otherwise."""
     known = {f.name for f in dataclasses.fields(environment)}
     changes = {name: value for name, value in spec.environment.items() if name in known}
     return spec.config, dataclasses.replace(environment, **changes)
 
 
-def _common_settings(environments: Sequence[EnvironmentSpec]) -> Settings:
+def _common_settings(environments: Sequence[EnvironmentSpec]) -> EnvironmentSettings:
     first, *others = environments
     for other in others:
         if type(other.settings) is not type(first.settings):
             raise UsageError(f"{first.name} and {other.name} cannot be trained together: give each a command of its own.")
     return first.settings
+
+
+def outside_modules(settings: RunSettings, infos: Sequence[EnvironmentInfo]) -> list[str]:
+    """The modules from outside comper that a run needs, which `--trust` must name."""
+    modules = [name.partition(":")[0] for name in settings.outside_code]
+    modules += [module for info in infos if (module := outside_module(info.name)) is not None]
+    return list(dict.fromkeys(modules))
 
 
 # The settings of a recorded run.
@@ -201,7 +228,10 @@ def recorded_environment(manifest: Manifest, own: OwnCode) -> EnvironmentSpec:
     """The environment a run was made in."""
     if not manifest.game.startswith(FROM_PYTHON):
         return find_environment(manifest.game, trusted=own.trusted)
-    return find_environment(_handed_over(own.environment, "environment", manifest.game))
+    spec = find_environment(_handed_over(own.environment, "environment", manifest.game))
+    if spec.name != manifest.game:
+        raise OutsideCodeError(f"The run was made in {manifest.game}, not in {spec.name}.")
+    return spec
 
 
 def recorded_settings(folder: Path, manifest: Manifest, own: OwnCode) -> RunSettings:
@@ -210,6 +240,8 @@ def recorded_settings(folder: Path, manifest: Manifest, own: OwnCode) -> RunSett
     agent: str | AgentSpec = manifest.agent
     if manifest.agent.startswith(FROM_PYTHON):
         agent = _handed_over(own.agent, "agent", manifest.agent)
+        if named_agent(agent)[0] != manifest.agent:
+            raise OutsideCodeError(f"{folder}: a run of the agent {manifest.agent}, not of {named_agent(agent)[0]}.")
     try:
         values = parse_settings(read_file(path, max_bytes=MAX_TOML_BYTES), where=str(path))
         if str(values.get("network")).startswith(FROM_PYTHON):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from comper.agents.agent import Agent, TrialSetup
 from comper.environments.environment import EnvironmentSpec
 from comper.environments.stepper import ProcessStepper, SerialStepper, Stepper
-from comper.errors import ResourceError, WorkerDiedError, explaining_memory_errors
+from comper.errors import ResourceError, UsageError, WorkerDiedError, explaining_memory_errors
 from comper.memory.compressed import make_frame_store
 from comper.memory.frame_archive import FrameArchive
 from comper.memory.frames import ObservationHistory
@@ -23,7 +23,7 @@ from comper.runs.states import check_same_shapes
 from comper.training.checkpointing import Checkpointer, SavedTrial
 from comper.training.display import TrainingProgress
 from comper.training.loop import Loop, Trial
-from comper.training.options import RunOptions, RunSettings
+from comper.training.options import RunOptions, RunSettings, outside_modules
 from comper.training.preflight import max_frames
 from comper.training.randomness import environment_seed, streams
 from comper.training.signals import stop_requests
@@ -76,7 +76,7 @@ def run_population(
 ) -> None:
     """Run every member to its end."""
     config = settings.config
-    if environments.info.resume:  # nothing to continue from could be saved
+    if any(info.resume for info in environments.infos):  # what cannot be continued exactly is not saved
         options = replace(options, checkpoint_period_steps=0)
     with ExitStack() as stack:
         stack.enter_context(_saying_how_to_continue(members))
@@ -86,6 +86,7 @@ def run_population(
         request = stack.enter_context(stop_requests())
         setups = [_setup(member.seed, settings, environments) for member in members]
         agent = settings.agent.agent(config, settings.task(environments.info), setups, device=device)
+        _check_parts(agent)
         saved = [
             _saved_trial(number, member, member.record, setup, settings)
             for number, (member, setup) in enumerate(zip(members, setups, strict=True))
@@ -93,7 +94,14 @@ def run_population(
         ]
         period = options.checkpoint_period_steps
         checkpointer = Checkpointer(
-            agent, environments, saved, frames=config.frames, request=request, period_steps=period, step=step
+            agent,
+            environments,
+            saved,
+            frames=config.frames,
+            request=request,
+            period_steps=period,
+            step=step,
+            resume_flags="".join(f" --trust {module}" for module in outside_modules(settings, environments.infos)),
         )
         for trial in saved:
             _restore(trial, members[trial.trial.number], agent, checkpointer)
@@ -114,6 +122,12 @@ def _saying_how_to_continue(members: Sequence[Member]) -> Iterator[None]:
             yield
         except WorkerDiedError as error:
             raise ResourceError(f"{error} {hint}") from None
+
+
+def _check_parts(agent: Agent) -> None:
+    for name, part in agent.parts.items():
+        if not (hasattr(part, "state_dict") and hasattr(part, "load_state_dict")):
+            raise UsageError(f"The agent's part {name!r} cannot be saved: it needs state_dict and load_state_dict.")
 
 
 def _setup(seed: int, settings: RunSettings, environments: Stepper) -> TrialSetup:

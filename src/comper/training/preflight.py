@@ -71,8 +71,8 @@ def needs_of(settings: RunSettings, info: EnvironmentInfo, *, trials: int, with_
 def max_frames(settings: RunSettings, info: EnvironmentInfo) -> int:
     """Frames a trial may hold at most: all it will see, or all its memory has room for."""
     config = settings.config
-    per_step = getattr(settings.environment, "frame_skip", 1)
-    seen = (config.frames + (info.episode_cap_frames or config.frames)) // per_step + 256
+    per_observation = settings.environment.frames_per_observation
+    seen = (config.frames + (info.episode_cap_frames or config.frames)) // per_observation + 256
     num_transitions = settings.agent.agent.memory_estimate(config, settings.task(info)).num_transitions
     return min(seen, (num_transitions + 1) * 2 * config.history_length + 256)
 

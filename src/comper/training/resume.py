@@ -200,11 +200,11 @@ def _print_plan(runs: Sequence[UnfinishedRun], refused: Refused, missing: Sequen
 
 
 def _groups(runs: Sequence[UnfinishedRun], device: torch.device) -> list[list[UnfinishedRun]]:
-    """Runs that advance together: same agent, settings and step; on a GPU, a population as it was."""
+    """Runs that advance together: same agent, settings, step and kind of environment; on a GPU, a population as it was."""
     is_cpu = device.type == "cpu"
     groups: dict[Any, list[UnfinishedRun]] = {}
     for run in runs:
-        beside = run.step if is_cpu else tuple(run.manifest.population)
+        beside = (run.step, _layout(run.manifest)) if is_cpu else tuple(run.manifest.population)
         groups.setdefault((run.manifest.agent, run.settings.parts, beside), []).append(run)
     if not is_cpu:
         for group in groups.values():
@@ -224,6 +224,7 @@ def _continue(
             name = run.environment.name
             infos[name] = infos.get(name) or run.environment.info(settings.environment)
             check_conditions(run.manifest, infos[name], device)
+            _require_resumable(run, infos[name])
     group = [run for run in group if run.path not in refused]
     if not group:
         return
@@ -234,6 +235,16 @@ def _continue(
     with make_stepper([(spec, seed) for spec, seed, _ in places], settings, options) as environments:
         members = [_member(spec, seed, run) for spec, seed, run in places]
         run_population(members, settings, environments, device, options=options, step=group[0].step)
+
+
+def _require_resumable(run: UnfinishedRun, info: EnvironmentInfo) -> None:
+    if info.resume and run.checkpoints:
+        raise UsageError(f"{run.path}: cannot be continued exactly: {info.resume} Begin a new run.")
+
+
+def _layout(manifest: Manifest) -> str:
+    """What environments must share to be stepped together: Atari games are alike, others may not be."""
+    return manifest.game if ":" in manifest.game else "Atari"
 
 
 Place = tuple[EnvironmentSpec, int, UnfinishedRun | None]
@@ -250,9 +261,14 @@ def _places(group: Sequence[UnfinishedRun], device: torch.device, own: OwnCode, 
         run = by_name.get(trial)
         if run is None:
             _require_at_rest(group[0], trial, refused)
-        spec = run.environment if run else find_environment(name, trusted=own.trusted)
-        places.append((spec, int(seed), run))
+        places.append((run.environment if run else _finished_environment(group, name, own), int(seed), run))
     return places
+
+
+def _finished_environment(group: Sequence[UnfinishedRun], name: str, own: OwnCode) -> EnvironmentSpec:
+    """The environment of a trial that has finished: often that of one that has not, and then found already."""
+    known = {run.manifest.game: run.environment for run in group}
+    return known[name] if name in known else find_environment(name, trusted=own.trusted)
 
 
 def _require_at_rest(run: UnfinishedRun, trial: str, refused: Refused) -> None:
@@ -296,7 +312,8 @@ def resume_weights_only(
             manifest.require_this_format(path)
             settings, spec = recorded_settings(path, manifest, own), recorded_environment(manifest, own)
             point = StartingPoint(*saved_weights(path, manifest))
-            groups.setdefault((manifest.agent, settings.parts), []).append((path, settings, (spec, manifest.seed), point))
+            key = (manifest.agent, settings.parts, _layout(manifest))
+            groups.setdefault(key, []).append((path, settings, (spec, manifest.seed), point))
     options = RunOptions(device, workers, checkpoint_period_steps, show_progress)
     new: list[Path] = []
     for members in groups.values():

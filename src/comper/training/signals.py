@@ -9,10 +9,10 @@ import threading
 from collections.abc import Iterator
 from types import FrameType
 
+from comper.errors import StoppedError
+
 NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1")
 """Ctrl-C, kill, a closed terminal, and what a cluster sends before it takes the machine away."""
-
-INTERRUPTED = 130
 
 
 class StopRequest:
@@ -26,7 +26,7 @@ class StopRequest:
         name = signal.Signals(number).name
         if self.name is not None and name == "SIGINT":
             os.write(2, b"\ncomper: left at once; the last checkpoint is whole.\n")
-            os._exit(INTERRUPTED)
+            os._exit(StoppedError.exit_code)
         self.name = self.name or name
 
 

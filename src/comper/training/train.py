@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from comper.agents.agent import AgentSpec
+from comper.agents.registry import DEFAULT_AGENT
 from comper.environments.environment import EnvironmentInfo, EnvironmentSpec
 from comper.environments.families import find_environment
 from comper.errors import UsageError, printable
@@ -26,7 +27,6 @@ from comper.training.population import Member, make_stepper, run_population
 if TYPE_CHECKING:
     import torch
 
-DEFAULT_AGENT = "comper-single"
 MAX_TRIALS = 100_000
 EnvironmentName = str | Callable[[], Any]
 
@@ -64,6 +64,10 @@ def train(
         train("freeway", "comper-single", frames=20_000, out="my-runs")
     """
     named = [environments] if isinstance(environments, str) or callable(environments) else environments
+    if not isinstance(named, Sequence):
+        raise UsageError(
+            f"{named!r}: give an environment's name, or a function or class that makes it, not the object itself."
+        )
     specs = find_environments(named)
     if isinstance(network, str):
         settings |= {} if network == "auto" else {"network": network}
@@ -80,8 +84,15 @@ def find_environments(names: Sequence[EnvironmentName]) -> list[EnvironmentSpec]
     expanded: list[EnvironmentName] = []
     for name in names:
         expanded += PAPER_GAMES if name == "paper" else [name]
-    found = {spec.name: spec for spec in map(find_environment, expanded)}
-    return list(found.values())
+    if not expanded:
+        raise UsageError("Name at least one environment.")
+    found: dict[str, tuple[EnvironmentName, EnvironmentSpec]] = {}
+    for given in expanded:
+        spec = find_environment(given)
+        before, _ = found.setdefault(spec.name, (given, spec))
+        if callable(given) and before is not given:
+            raise UsageError(f"Two environments are called {spec.name}: give each a class of its own, or train them apart.")
+    return [spec for _, spec in found.values()]
 
 
 def train_population(
@@ -135,7 +146,7 @@ def start_runs(
             for (environment, s), record, point in zip(pairs, records, points, strict=True)
         ]
         if options.show_progress:
-            print_line(printable(introduction(settings, [env.name for env, _ in pairs], environments.info, str(device))))
+            print_line(printable(introduction(settings, environments.infos, str(device))))
             print_line(f"needs {needs}")
         run_population(members, settings, environments, device, options=options)
     return paths
@@ -160,6 +171,7 @@ def new_manifest(
         changed=settings.changed(),
         learns=settings.agent.agent.learns,
         num_scored_episodes=info.num_scored_episodes,
+        floor=info.floor,
         network=settings.own_network,
         trusted_code=settings.outside_code,
         started_from=point.about if point else None,
@@ -167,15 +179,19 @@ def new_manifest(
     )
 
 
-def introduction(settings: RunSettings, names: Sequence[str], info: Any, device: str) -> str:
+def introduction(settings: RunSettings, infos: Sequence[EnvironmentInfo], device: str) -> str:
     """What is trained on what, in one line, and the settings that differ from the agent's own."""
-    task = settings.task(info)
+    task, names, unresumable = settings.task(infos[0]), [info.name for info in infos], [info.resume for info in infos]
     networks = settings.agent.agent.networks(settings.config, task)
     shown = ", ".join(dict.fromkeys(names))
     lines = [f"{settings.agent_name} on {shown}: {len(names)} {'trial' if len(names) == 1 else 'trials'}, {device}"]
-    lines += [f"{name}: {description}" for name, f in networks.items() if (description := getattr(f, "description", ""))]
+    lines += [f"network: {text}" for f in networks.values() if (text := getattr(f, "description", ""))]
+    if settings.own_network:
+        lines.append(f"network: {settings.own_network}")
+    decay = getattr(settings.config, "epsilon_decay_frames", 0)
+    if decay > 2 * settings.config.frames:
+        lines.append(f"exploration falls over {decay:,} frames, so most actions stay random; see --epsilon-decay-frames")
     if changed := settings.changed():
         lines.append("changed: " + ", ".join(f"{name} = {value}" for name, (value, _) in changed.items()))
-    if info.resume:
-        lines.append(f"an interrupted run cannot be resumed: {info.resume}")
+    lines += [f"no checkpoints, because a run could not be resumed: {text}" for text in dict.fromkeys(unresumable) if text]
     return "\n".join(lines)

@@ -22,7 +22,7 @@ def saved_weights(run: Path, manifest: Manifest) -> tuple[dict[str, Any], dict[s
 def _final_weights(run: Path, manifest: Manifest) -> tuple[dict[str, Any], dict[str, Any]]:
     expected = manifest.files.get(WEIGHTS_FILE)
     if expected is None:
-        raise UsageError(f"{run}: this agent has no weights.")
+        raise UsageError(f"{run}: this agent has no weights: none of its parts has weights(trial).")
     content = read_file(run / WEIGHTS_FILE, max_bytes=int(expected["bytes"]))
     if digest(content) != expected:
         raise DamagedFileError(f"{run / WEIGHTS_FILE}: not the file its manifest describes.")
@@ -42,7 +42,7 @@ def _checkpointed_weights(run: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         # `agents.agent.Part`: the state of a network has its weights under this name.
         weights = {name: part["weights"] for name, part in state.items() if isinstance(part, dict) and "weights" in part}
         if not weights:
-            raise UsageError(f"{run}: this agent has no weights.")
+            raise UsageError(f"{run}: this agent has no weights: none of its parts has weights(trial).")
         about = checkpoint.about["files"][checkpoints.TENSORS_FILE]
         return weights, {"run": str(run), "step": checkpoint.step, **about}
     hint = f"`comper resume {shlex.quote(str(run))}` goes on with the run."

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from comper.report.figures.columns import column_info
 from comper.report.figures.drawing import style
 from comper.report.figures.logged import all_columns, column_over_episodes, column_over_training
 
@@ -37,8 +36,3 @@ def test_the_first_of_several_columns_that_a_log_has_is_taken(make_run: MakeRun,
     episodes = column_over_episodes([trial], ("tm_sets",))
     assert episodes is not None
     assert episodes.tolist() == [3, 3, 3, 3]
-
-
-def test_known_columns_have_units() -> None:
-    assert column_info("bytes_held").label == "memory held, MB"
-    assert column_info("my_own_loss").label == "my own loss"

@@ -1,0 +1,82 @@
+"""Weights that a run has left: the final ones, or those of its newest whole checkpoint."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from comper.errors import DamagedFileError, UsageError
+from comper.runs import checkpoints
+from comper.runs.files import digest
+from comper.runs.manifest import Manifest
+from comper.runs.states import unpack_weights
+from comper.training.train import train
+from comper.training.weights import saved_weights
+from tests.training.small_runs import interrupted, start
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A finished run, and the same run stopped at step 35."""
+    with pytest.MonkeyPatch.context() as patch:
+        stopped = interrupted(tmp_path_factory.mktemp("stopped"), patch)
+    return start(tmp_path_factory.mktemp("finished"), period=0), stopped
+
+
+@pytest.fixture
+def finished(runs: tuple[Path, Path], tmp_path: Path) -> Path:
+    return Path(shutil.copytree(runs[0], tmp_path / "finished"))
+
+
+@pytest.fixture
+def stopped(runs: tuple[Path, Path], tmp_path: Path) -> Path:
+    return Path(shutil.copytree(runs[1], tmp_path / "stopped"))
+
+
+def test_a_finished_run_has_its_final_weights_with_their_digest(finished: Path) -> None:
+    manifest = Manifest.read(finished)
+    weights, about = saved_weights(finished, manifest)
+    content = (finished / "weights.safetensors").read_bytes()
+    assert set(weights) == {"q_network", "qlstm"}
+    assert np.array_equal(weights["q_network"]["Dense2.bias"], unpack_weights(content)["q_network"]["Dense2.bias"])
+    assert about == {"run": str(finished), "step": manifest.steps, **digest(content)}
+
+
+def test_final_weights_that_were_changed_are_refused(finished: Path) -> None:
+    path = finished / "weights.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(DamagedFileError, match=r"weights\.safetensors: not the file its manifest describes"):
+        saved_weights(finished, Manifest.read(finished))
+
+
+def test_an_unfinished_run_has_those_of_its_newest_checkpoint_and_else_of_the_one_before(stopped: Path) -> None:
+    manifest = Manifest.read(stopped)
+    newest, before, *_ = checkpoints.paths(stopped)
+    weights, about = saved_weights(stopped, manifest)
+    assert set(weights) == {"q_network", "qlstm"}
+    assert (about["run"], about["step"]) == (str(stopped), 35)
+    assert about["sha256"] == digest((newest / checkpoints.TENSORS_FILE).read_bytes())["sha256"]
+    (newest / checkpoints.TENSORS_FILE).write_bytes(b"torn")
+    older, about = saved_weights(stopped, manifest)
+    assert (about["step"], before.name) == (30, "step-00000030")
+    assert not np.array_equal(older["q_network"]["Dense2.bias"], weights["q_network"]["Dense2.bias"])
+
+
+def test_without_a_whole_checkpoint_it_says_why_and_how_to_go_on(stopped: Path) -> None:
+    for path in checkpoints.paths(stopped):
+        (path / checkpoints.VALUES_FILE).write_bytes(b"")
+    with pytest.raises(DamagedFileError, match=r"no whole checkpoint to take weights from\. .*state\.json.*`comper resume "):
+        saved_weights(stopped, Manifest.read(stopped))
+
+
+def test_an_agent_that_learns_nothing_has_no_weights(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"device": "cpu", "workers": 0, "show_progress": False}
+    (folder,) = train("gym:CartPole-v1", "random", frames=30, out=tmp_path, **options)
+    with pytest.raises(UsageError, match="this agent has no weights"):
+        saved_weights(folder, Manifest.read(folder))
