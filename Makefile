@@ -10,7 +10,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 BENCH_READY := .venv/.bench-ready
 
-.PHONY: help run test setup lint format types paper-report torture mutants golden bench bench-gpu
+.PHONY: help run test setup lint format types paper-report torture audit mutants golden bench bench-gpu
 run: setup  ## train on a game, then report (GAME, AGENT, FRAMES, SEED, OUT)
 	@if [ -e $(RUN)/manifest.json ]; then $(BIN)/comper resume $(RUN); \
 	else $(BIN)/comper train $(GAME) --agent $(AGENT) --frames $(FRAMES) --seed $(SEED) --out $(OUT); fi
@@ -34,6 +34,11 @@ mutants: setup  ## 300 small changes of the source: each must make a test fail (
 # After a change that alters results on purpose, and says so in CHANGELOG.md.
 golden: setup  ## renew what tests/agents/test_golden.py compares with
 	@$(BIN)/python tests/agents/test_golden.py --renew
+
+# Known weaknesses of the packages in constraints.txt; asks a database on the network.
+audit: setup  ## look the installed versions up in the database of known weaknesses (needs a network)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check pip-audit
+	@$(BIN)/python -m pip_audit --skip-editable --requirement constraints.txt --no-deps --disable-pip
 
 lint: setup  ## check style and format
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .

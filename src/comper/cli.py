@@ -23,6 +23,7 @@ from comper.errors import (
     explained_memory_error,
     explained_os_error,
     is_memory_error,
+    printable,
 )
 from comper.output import unbreakable_streams
 from comper.settings import add_flags, flag_values, read_settings, whole_number
@@ -383,7 +384,7 @@ def _floors(args: argparse.Namespace) -> int:
         if args.out is not None:
             save_floors(floors, args.out)
     if args.out is not None:
-        print(f"written to {args.out}")
+        print(printable(f"written to {args.out}"))
     return 0
 
 

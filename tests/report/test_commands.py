@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from comper.cli import main
 from comper.errors import ComperError
 from comper.report.commands import COMMANDS
 from comper.report.report import report
@@ -47,3 +48,14 @@ def test_published_logs_are_compared_with_print(make_log: MakeLog, tmp_path: Pat
     rows = list(csv.reader((tmp_path / "out" / "tables" / "printed_counts.csv").read_text().splitlines()))
     assert [row[:2] for row in rows[1:]] == [["Table 1", "2"], ["Table 2", "6"]]
     assert "printed_differences" in {table.name for table in result.tables}
+
+
+def test_escape_codes_in_names_do_not_reach_the_terminal(
+    make_run: MakeRun, tmp_path: Path, no_figures: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_run(out=tmp_path / "\x1b[31mruns", scores=[1.0])
+    assert main(["report", str(tmp_path), "--out", str(tmp_path / "\x1b[2Jreport"), "--no-progress"]) == 0
+    captured = capsys.readouterr()
+    assert "\\x1b[2Jreport" in captured.out
+    assert "\\x1b[31mruns" in captured.err
+    assert "\x1b" not in captured.out + captured.err

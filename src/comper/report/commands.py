@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from comper.errors import printable
 from comper.report.findings import NOTE, Finding
 from comper.report.published.release import import_release
 from comper.report.report import report
@@ -39,7 +40,8 @@ def run_report(args: argparse.Namespace) -> int:
     _print_findings([finding for finding in result.findings if finding.severity != NOTE])
     running = f", {result.running} unfinished ones named but not averaged in" if result.running else ""
     trials = f"{result.trials} {'trial' if result.trials == 1 else 'trials'}"
-    print(f"{result.page}: {trials}{running}; {len(result.tables)} tables, {len(result.figures)} figures.")
+    made = f"{len(result.tables)} tables, {len(result.figures)} figures"
+    print(printable(f"{result.page}: {trials}{running}; {made}."))
     return result.exit_code
 
 
@@ -55,7 +57,7 @@ def run_import(args: argparse.Namespace) -> int:
     """Import published logs and say what was noticed; 3 where a log is damaged."""
     result = import_release(args.source, agent=args.agent, out=args.out, frames=args.frames)
     _print_findings(result.findings)
-    print(f"{args.out}: {len(result.folders)} trials of {args.agent}.")
+    print(printable(f"{args.out}: {len(result.folders)} trials of {args.agent}."))
     return result.exit_code
 
 
@@ -81,7 +83,7 @@ COMMANDS = {
 def _print_findings(findings: list[Finding]) -> None:
     for finding in findings:
         where = f" ({finding.where})" if finding.where and finding.where not in finding.text else ""
-        print(f"{finding.severity}: {finding.text}{where}", file=sys.stderr)
+        print(printable(f"{finding.severity}: {finding.text}{where}"), file=sys.stderr)
 
 
 def _seed(text: str) -> int:

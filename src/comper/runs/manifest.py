@@ -27,7 +27,8 @@ FINISHED = "finished"
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]*(?:[:/][A-Za-z0-9_][A-Za-z0-9._+-]*)*")
 _MAX_NAME_LENGTH = 128
-_TRIAL = re.compile(r".+/seed-[0-9]{1,19}")
+_TRIAL = re.compile(r"(.+)/seed-([0-9]{1,19})")
+MAX_SEED = 2**63 - 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,7 +188,12 @@ def _is_list_of_text(value: Any) -> bool:
 
 
 def _are_trials(value: Any) -> bool:
-    return _is_list_of_text(value) and all(_TRIAL.fullmatch(name) for name in value)
+    return isinstance(value, list) and all(map(_is_trial, value))
+
+
+def _is_trial(value: Any) -> bool:
+    match = _TRIAL.fullmatch(value) if isinstance(value, str) else None
+    return match is not None and _is_name(match[1]) and int(match[2]) <= MAX_SEED
 
 
 def _is_text_by_text(value: Any) -> bool:
@@ -203,7 +209,8 @@ _RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "format": (_is_count, "a whole number"),
     **dict.fromkeys(("agent", "game"), (_is_name, "a name")),
     "status": (lambda value: value in (RUNNING, FINISHED), f"{RUNNING} or {FINISHED}"),
-    **dict.fromkeys(("seed", "threads", "steps", "total_frames", "episodes"), (_is_count, "a whole number")),
+    "seed": (lambda value: _is_count(value) and value <= MAX_SEED, "a whole number"),
+    **dict.fromkeys(("threads", "steps", "total_frames", "episodes"), (_is_count, "a whole number")),
     **dict.fromkeys(("device", "cpu_capability", "network", "commit", "created", "config_sha256"), (_is_text, "text")),
     **dict.fromkeys(("finished", "source", "source_file", "source_sha256"), (_is_text, "text")),
     **dict.fromkeys(("trusted_code", "remarks"), (_is_list_of_text, "a list of texts")),

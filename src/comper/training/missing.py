@@ -59,7 +59,7 @@ def missing_members(runs: Sequence[PresentMember], given: Sequence[Path]) -> lis
     for run in runs:
         siblings = run.manifest.siblings(run.path)
         absent = {trial: path for trial, path in siblings.items() if not os.path.lexists(path)}
-        is_new = bool(absent) and not any(_has_begun(path) for path in siblings.values())
+        is_new = bool(absent) and not any(_has_begun(path) for path in [run.path, *siblings.values()])
         for trial, path in absent.items():
             name, _, seed = trial.rpartition("/seed-")
             can_be_made = is_new and run.manifest.started_from is None and any(path.is_relative_to(top) for top in above)

@@ -13,7 +13,7 @@ from comper.agents.agent import AgentSpec
 from comper.agents.registry import DEFAULT_AGENT
 from comper.environments.environment import EnvironmentInfo, EnvironmentSpec
 from comper.environments.families import find_environment
-from comper.errors import UsageError
+from comper.errors import UsageError, printable
 from comper.output import print_line
 from comper.protocol import PAPER_GAMES
 from comper.runs.folder import run_path
@@ -146,7 +146,7 @@ def start_runs(
             for (environment, s), record, point in zip(pairs, records, points, strict=True)
         ]
         if options.show_progress:
-            print_line(introduction(settings, environments.infos, str(device)))
+            print_line(printable(introduction(settings, environments.infos, str(device))))
             print_line(f"needs {needs}")
         run_population(members, settings, environments, device, options=options)
     return paths

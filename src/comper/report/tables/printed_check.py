@@ -48,7 +48,8 @@ def _contradictions_table() -> Table:
     rows = [[*map(text_cell, (game_title(game), *words)), number_cell(implied)] for game, *words, implied in contradictions()]
     sentence = (
         "Where 3 episodes are scored, both tables end with the same ones: equal means, and deviations √(5/4) apart, "
-        "for the population and the sample form of five trials. Needs no logs, so it covers all games and columns."
+        "for the population and the sample form of five trials. Needs no logs, so it covers all games and columns. In Video "
+        "Pinball with single frames both are right: one trial has only two episodes in its last third."
     )
     title = "Where the printed tables contradict each other"
     return Table("printed_contradictions", title, sentence, [*columns, Column("implied by Table 1")], rows, SECTION)
