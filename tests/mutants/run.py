@@ -4,13 +4,17 @@
 
 A mutant is applied in a copy of the source tree; the tests that concern it are run there until the first failure. A mutant
 that no test notices has survived: a test is missing, or the list must say why the change alters nothing.
+
+Importing torch takes longer than most tests. So each copy has a process that has imported it and forks for every mutant.
 """
 
 from __future__ import annotations
 
 import argparse
+import compileall
 import json
 import os
+import py_compile
 import re
 import shutil
 import subprocess
@@ -28,8 +32,30 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[2]
 COPIED = ("src", "tests", "docs", "pyproject.toml")
 MAX_JOBS = 2
+IMPORTED_ONCE = ("pytest", "numpy", "torch", "torch._dynamo", "cv2", "ale_py", "gymnasium")
 SECONDS_PER_TEST = 60
 """A mutant may never come to an end; a test that takes so long has noticed it."""
+
+SERVER = """
+import importlib, json, os, sys
+for name in sys.argv[2:]:
+    try:
+        importlib.import_module(name)
+    except ImportError:
+        pass  # a test that needs it says so
+import pytest
+for line in sys.stdin:
+    child = os.fork()
+    if child == 0:
+        output = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        status = pytest.main(json.loads(line))
+        sys.stdout.flush()
+        os._exit(int(status))
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+"""Forks for every line on stdin, a list of pytest's arguments, and answers with pytest's exit code."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +121,7 @@ def _compiles(source: str) -> bool:
 class Copy:
     """A copy of the source tree, in which mutants are tried one after another."""
 
-    def __init__(self, folder: Path, root: Path = ROOT):
+    def __init__(self, folder: Path, root: Path, imported_once: Sequence[str]):
         self.root = folder
         for name in COPIED:
             source = root / name
@@ -103,6 +129,19 @@ class Copy:
                 shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
             elif source.exists():
                 shutil.copy(source, folder / name)
+        # Compiled once; a mutated file has another hash and is compiled anew.
+        compileall.compile_dir(folder / "src", quiet=2, invalidation_mode=py_compile.PycInvalidationMode.CHECKED_HASH)
+        self._output = folder / "output.txt"
+        environment = {**os.environ, "PYTHONPATH": str(folder / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
+        environment |= {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+        command = [sys.executable, "-c", SERVER, str(self._output), *imported_once]
+        self._server = subprocess.Popen(
+            command, cwd=folder, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def close(self) -> None:
+        """End the process that runs the tests."""
+        self._server.communicate()
 
     def try_out(self, mutant: Mutant) -> Outcome:
         """Apply a mutant, run its tests, take it back."""
@@ -117,32 +156,48 @@ class Copy:
     def run_tests(self, tests: Sequence[str]) -> Outcome:
         """Run test files until the first failure; those of the copied sources."""
         start = time.perf_counter()
-        command = [sys.executable, "-B", "-m", "pytest", "-x", "-rfE", "-p", "no:cacheprovider", "-p", "no:xdist"]
-        command += [f"--timeout={SECONDS_PER_TEST}", *(f"tests/{test}" for test in tests)]
-        environment = {**os.environ, "PYTHONPATH": str(self.root / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
-        environment |= {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
-        result = subprocess.run(command, cwd=self.root, env=environment, capture_output=True, text=True, check=False)
+        options = ["-x", "-rfE", "-p", "no:cacheprovider", "-p", "no:xdist", f"--timeout={SECONDS_PER_TEST}"]
+        status = self._pytest([*options, *(f"tests/{test}" for test in tests)])
         seconds = round(time.perf_counter() - start, 1)
-        failed = re.search(r"^(?:FAILED|ERROR) (\S+)", result.stdout, flags=re.MULTILINE)
-        if result.returncode == 0:
+        output = self._output.read_text(encoding="utf-8", errors="replace")
+        failed = re.search(r"^(?:FAILED|ERROR) (\S+::\S+)", output, flags=re.MULTILINE)
+        if status == 0:
             return Outcome("survived", "", seconds)
-        if failed and "::" in failed[1]:
+        if failed:
             return Outcome("killed", failed[1].removeprefix("tests/"), seconds)
-        if "Timeout" in result.stdout + result.stderr:
-            return Outcome("killed", "a test that did not end", seconds)
-        return Outcome("broken", (result.stdout + result.stderr)[-2_000:], seconds)
+        return Outcome("broken", output[-2_000:], seconds)
+
+    def _pytest(self, arguments: Sequence[str]) -> int:
+        """Exit code of pytest in a fork of the server."""
+        assert self._server.stdin is not None
+        assert self._server.stdout is not None
+        self._server.stdin.write(json.dumps(arguments) + "\n")
+        self._server.stdin.flush()
+        return int(self._server.stdout.readline())
 
 
 @contextmanager
-def copies(count: int, root: Path = ROOT) -> Iterator[list[Copy]]:
+def copies(count: int, root: Path, imported_once: Sequence[str]) -> Iterator[list[Copy]]:
     """Some copies of the source tree, removed in the end."""
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
-        yield [Copy(Path(folder) / str(number), root) for number in range(count)]
+        made = [Copy(Path(folder) / str(number), root, imported_once) for number in range(count)]
+        try:
+            yield made
+        finally:
+            for copy in made:
+                copy.close()
 
 
-def run(mutants: Sequence[Mutant], *, jobs: int, root: Path = ROOT, show: Callable[[str], None] = print) -> dict[str, Outcome]:
+def run(
+    mutants: Sequence[Mutant],
+    *,
+    jobs: int,
+    root: Path = ROOT,
+    imported_once: Sequence[str] = IMPORTED_ONCE,
+    show: Callable[[str], None] = print,
+) -> dict[str, Outcome]:
     """Try every mutant out, a few at a time; first their tests must pass on the source as it is."""
-    with copies(jobs, root) as made, ThreadPoolExecutor(jobs) as pool:
+    with copies(jobs, root, imported_once) as made, ThreadPoolExecutor(jobs) as pool:
         tests = list(dict.fromkeys(test for mutant in mutants for test in mutant.tests))
         free: SimpleQueue[Copy] = SimpleQueue()
         for copy in made:

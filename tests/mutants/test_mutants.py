@@ -37,7 +37,7 @@ def test_the_list_fits_the_source() -> None:
 
 def test_a_mutant_that_a_test_notices_is_killed_and_the_source_stays_as_it_is(tree: Path) -> None:
     shown: list[str] = []
-    outcomes = run([ADDS, COMMENT], jobs=2, root=tree, show=shown.append)
+    outcomes = run([ADDS, COMMENT], jobs=2, root=tree, imported_once=(), show=shown.append)
     assert (outcomes[ADDS.name].status, outcomes[ADDS.name].by) == ("killed", "test_sums.py::test_sum")
     assert outcomes[COMMENT.name].status == "survived"
     assert len(shown) == 2
@@ -47,7 +47,7 @@ def test_a_mutant_that_a_test_notices_is_killed_and_the_source_stays_as_it_is(tr
 def test_a_source_that_fails_without_mutants_is_refused(tree: Path) -> None:
     (tree / "src/comper/sums.py").write_text("def add(a, b):\n    return a + b + 1\n")
     with pytest.raises(SystemExit, match="fails without any mutant"):
-        run([ADDS], jobs=1, root=tree)
+        run([ADDS], jobs=1, root=tree, imported_once=())
 
 
 def test_only_an_explained_mutant_may_survive() -> None:
