@@ -28,7 +28,9 @@ from comper.errors import (
 from comper.output import unbreakable_streams
 from comper.settings import add_flags, flag_values, read_settings, whole_number
 
-EXIT_CODES = "exit codes: 0 done, 2 wrong use, 3 damaged file, 4 disk or memory, 5 diverged, 6 locked, 130 interrupted"
+EXIT_CODES = (
+    "exit codes: 0 done, 1 a defect, 2 wrong use, 3 damaged file, 4 disk or memory, 5 diverged, 6 locked, 130 interrupted"
+)
 PRINTING_COMMANDS = ("evaluate", "verify", "describe", "agents", "games", "floors")
 """What they print is what they were called for: where it is lost they fail. The others leave files, and keep their code."""
 
