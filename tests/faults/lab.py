@@ -79,9 +79,15 @@ class Scenario:
 def prepare() -> None:
     """Import once what every child needs; nothing here computes with torch."""
     import cv2  # noqa: F401
+    import safetensors.numpy  # noqa: F401
 
     import comper.agents.comper
     import comper.agents.dqn
+    import comper.learners.frame_bank
+    import comper.learners.learner
+    import comper.learners.optimisers
+    import comper.networks.cnn
+    import comper.networks.qlstm
     import comper.training.population  # noqa: F401
     from comper.environments.games import available_games
     from comper.environments.palette import pooling_table
