@@ -80,6 +80,7 @@ def prepare() -> None:
     """Import once what every child needs; nothing here computes with torch."""
     import cv2  # noqa: F401
     import safetensors.numpy  # noqa: F401
+    import torch._dynamo  # noqa: F401 -- torch imports it at the first update, which takes a second
 
     import comper.agents.comper
     import comper.agents.dqn
