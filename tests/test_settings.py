@@ -89,7 +89,7 @@ def test_each_setting_reaches_the_part_that_has_it_and_whole_numbers_become_floa
     ("values", "says"),
     [
         ({"eggs": "3"}, "eggs = '3' must be of type int"),
-        ({"eggs": 3.0}, "must be of type int"),
+        ({"eggs": 3.5}, "must be of type int"),
         ({"eggs": True}, "eggs = True must be of type int"),
         ({"salt": True}, "must be of type float"),
         ({"is_vegan": 1}, "must be of type bool"),

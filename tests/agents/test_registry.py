@@ -64,5 +64,5 @@ def test_a_users_agent_is_found_by_module_and_attribute_where_it_is_trusted(own_
 
 
 def test_what_is_no_agent_is_refused(own_module: str) -> None:
-    with pytest.raises(UsageError, match=r"ABCMeta; it must be a comper\.AgentSpec"):
+    with pytest.raises(UsageError, match=r"is a class: name a comper\.AgentSpec"):
         find_agent(f"{own_module}:not_a_spec")

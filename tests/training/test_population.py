@@ -111,8 +111,11 @@ def test_weights_of_another_network_are_refused(tmp_path: Path) -> None:
 
 def test_no_checkpoint_is_written_where_nothing_could_be_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert checkpoints.paths(run(tmp_path / "can", [0])[0]) != []
-    infos = SerialStepper.info.fget  # type: ignore[attr-defined]
-    monkeypatch.setattr(
-        SerialStepper, "info", property(lambda self: dataclasses.replace(infos(self), resume="it forgets its state"))
-    )
+    begin = SerialStepper.__init__
+
+    def forgetful(self: SerialStepper, environments: Any) -> None:
+        begin(self, environments)
+        self.infos = tuple(dataclasses.replace(info, resume="it forgets its state") for info in self.infos)
+
+    monkeypatch.setattr(SerialStepper, "__init__", forgetful)
     assert checkpoints.paths(run(tmp_path / "cannot", [0])[0]) == []
