@@ -341,7 +341,7 @@ LOOP = of(
     ("a resumed run begins at step 0", "        self.t = t\n", "        self.t = 0\n"),
 ) + of(
     "training/randomness.py", "training/test_randomness.py",
-    ("the game has the stream of the weights", "return _children(seed)[Streams._fields.index("environment")]", "return _children(seed)[0]"),
+    ("the game has the stream of the weights", 'return _children(seed)[Streams._fields.index("environment")]', "return _children(seed)[0]"),
     ("all streams are one", "np.random.default_rng(child) for child", "np.random.default_rng(seed) for child"),
 )  # fmt: skip
 
