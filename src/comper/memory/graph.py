@@ -1,0 +1,372 @@
+"""The graph of an environment as far as one trial has met it: states, and sets of similar transitions between them.
+
+A node is a state; with a threshold above 0 a state joins the nearest node within it. An edge is a set of similar transitions:
+a state, an action, a reward and the state that followed, or a game over, with the number of times it was met. The end of an
+episode by a time limit is no game over: the state that followed is a node like every other.
+
+`refresh` lets values travel over the graph (`propagation.py`). They are then data: `sample` draws states with the values of
+the actions that were tried there, towards which a network is fitted.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from comper.memory.frames import FrameStore
+from comper.memory.indexes import NO_MATCH, TransitionKey, make_index
+from comper.memory.propagation import NO_NODE, Layout, Rule, layout_of, solve, terms_of, travelled
+from comper.memory.transitions import Transition
+
+REPLAY = ("set", "visit", "surprise")
+BYTES_PER_EDGE = 250
+"""Approximate: the columns and the dictionary's entry."""
+
+
+class Replay(NamedTuple):
+    """Drawn states with the values of what was tried there: B rows for each trial of the call."""
+
+    nodes: NDArray[np.int64]
+    """(n, B)"""
+    s: NDArray[np.int64]
+    """(n, B, history) frame ids."""
+    targets: NDArray[np.float32]
+    """(n, B, A) values of the actions; anything where an action was not tried."""
+    weights: NDArray[np.float32]
+    """(n, B, A) 1 for the actions to be fitted, 0 for the others."""
+
+
+@dataclass
+class Travel:
+    """What the last refresh did."""
+
+    num_passes: int = 0
+    residual: float = 0.0
+    num_steps: float = 0.0
+    """Mean over the states of the observed steps that a value rests on, discounted."""
+
+
+class Columns:
+    """Arrays of one length by name, which grow together."""
+
+    def __init__(self, capacity: int = 1024, **kinds: tuple[Any, tuple[int, ...]]):
+        self._kinds = kinds
+        self.arrays: dict[str, NDArray[Any]] = {
+            name: np.zeros((capacity, *shape), dtype) for name, (dtype, shape) in kinds.items()
+        }
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        return self.arrays[name]
+
+    def reserve(self, size: int) -> None:
+        """Make room for this many rows."""
+        capacity = len(next(iter(self.arrays.values())))
+        if size > capacity:
+            for name, array in self.arrays.items():
+                self.arrays[name] = np.concatenate([array, np.zeros((size, *array.shape[1:]), array.dtype)])
+
+    def state_dict(self, size: int) -> dict[str, Any]:
+        """The first rows."""
+        return {name: array[:size].copy() for name, array in self.arrays.items()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Read back what `state_dict` wrote."""
+        self.reserve(len(state[next(iter(self.arrays))]))
+        for name, array in self.arrays.items():
+            if state[name].shape[1:] != array.shape[1:]:
+                raise ValueError(f"{name}: saved with shape {state[name].shape[1:]}, expected {array.shape[1:]}.")
+            array[...] = 0
+            array[: len(state[name])] = state[name]
+
+
+class TransitionGraph:
+    """The states and similar transitions that one trial has met, and their values."""
+
+    def __init__(
+        self,
+        frames: FrameStore,
+        num_actions: int,
+        *,
+        capacity: int = 100_000,
+        history_length: int = 1,
+        threshold: float = 0.0,
+    ):
+        if capacity < 1:
+            raise ValueError(f"capacity = {capacity}: a graph has at least one edge.")
+        self.frames = frames
+        self.num_actions = num_actions
+        self.capacity = capacity
+        self._index = make_index("exact" if threshold == 0 else "l2", frames, threshold)
+        self._nodes = Columns(
+            state=(np.int32, (history_length,)),
+            degree=(np.int32, ()),  # edges that begin or end here; 0: the row is free
+            value=(np.float64, ()),
+            q=(np.float32, (num_actions,)),  # of the network, when it was last asked
+            q_before=(np.float32, (num_actions,)),  # when it was asked before that
+            asked=(np.int64, ()),  # the number of that question; 0: not asked yet
+            target=(np.float32, (num_actions,)),  # of the tried actions, since the last refresh
+            visits=(np.int32, (num_actions,)),  # of each action, up to the last refresh
+        )
+        self._edges = Columns(
+            source=(np.int32, ()),
+            action=(np.int32, ()),
+            reward=(np.float64, ()),
+            target=(np.int32, ()),
+            count=(np.int64, ()),
+        )
+        self._edge_rows: dict[tuple[int, int, float, int], int] = {}
+        self._num_forgotten = 0  # edges; an edge's number is its row and this
+        self._end = 0  # nodes from here on were never used
+        self._free: list[int] = []
+        self._num_questions = 0
+        self.num_visits = 0
+        """Transitions met so far."""
+        self.travel = Travel()
+        self._pairs: tuple[NDArray[np.int64], NDArray[np.int64]] = (np.zeros(0, np.int64), np.zeros(0, np.int64))
+        self._replay_weights = np.zeros(0)  # cumulative, of the pairs
+
+    # Met in the environment.
+
+    def add(self, transition: Transition) -> int:
+        """Count a transition; return the number of its edge."""
+        source = self._node(transition.s)
+        target = NO_NODE if transition.is_terminal else self._node(transition.s_next)
+        key = (source, transition.a, transition.r + 0.0, target)  # -0.0 equals 0.0
+        self.num_visits += 1
+        edge = self._edge_rows.get(key)
+        if edge is None:
+            edge = self._edge_rows[key] = self._num_forgotten + self.num_edges
+            row = edge - self._num_forgotten
+            self._edges.reserve(row + 1)
+            for name, value in zip(("source", "action", "reward", "target"), key, strict=True):
+                self._edges[name][row] = value
+            self._edges["count"][row] = 0
+            self._count_ends(key, 1)
+        self._edges["count"][edge - self._num_forgotten] += 1
+        return edge
+
+    def find(self, state: Sequence[int]) -> int:
+        """The node of a state, or NO_NODE."""
+        found = self._index.get_index(TransitionKey(tuple(state), 0, 0.0, ()))
+        return NO_NODE if found == NO_MATCH else found
+
+    def _node(self, state: tuple[int, ...]) -> int:
+        node = self.find(state)
+        if node != NO_NODE:
+            return node
+        node = heapq.heappop(self._free) if self._free else self._end
+        self._end = max(self._end, node + 1)
+        self._nodes.reserve(self._end)
+        for name in ("degree", "value", "asked", "visits"):
+            self._nodes[name][node] = 0
+        self._nodes["state"][node] = state
+        self._index.update_index(node, TransitionKey(state, 0, 0.0, ()))  # it keeps the frames
+        return node
+
+    def _count_ends(self, key: tuple[int, int, float, int], change: int) -> None:
+        degree = self._nodes["degree"]
+        ends = [node for node in (key[0], key[3]) if node != NO_NODE]
+        for node in ends:
+            degree[node] += change
+        for node in dict.fromkeys(ends):
+            if not degree[node]:
+                self._index.forget(node)
+                heapq.heappush(self._free, node)
+
+    def _forget_oldest(self) -> None:
+        """Keep as many edges as the capacity says; those met first for the first time go. Nodes without an edge go too."""
+        excess = self.num_edges - self.capacity
+        if excess <= 0:
+            return
+        keys = list(self._edge_rows)[:excess]  # dictionaries remember the order in which keys came
+        for key in keys:
+            del self._edge_rows[key]
+        for array in self._edges.arrays.values():
+            array[: len(array) - excess] = array[excess:].copy()
+        self._num_forgotten += excess
+        for key in keys:
+            self._count_ends(key, -1)
+
+    # What the network says about states.
+
+    def unasked(self, num_oldest: int = 0) -> NDArray[np.int64]:
+        """Nodes whose Q-values were never given, and at most so many of those that were given them the longest ago."""
+        nodes = np.flatnonzero(self._nodes["degree"][: self._end])
+        asked = self._nodes["asked"][nodes]
+        new, old = nodes[asked == 0], nodes[asked > 0]
+        order = np.argsort(self._nodes["asked"][old], kind="stable")[:num_oldest]
+        return np.concatenate([new, old[order]])
+
+    def states(self, nodes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Frame ids (..., history) of nodes."""
+        return self._nodes["state"][nodes].astype(np.int64)
+
+    def tell(self, nodes: NDArray[np.int64], q: NDArray[np.float32]) -> None:
+        """Note a network's Q-values (n, A) of nodes."""
+        own = self._nodes["q"][nodes]
+        self._nodes["q_before"][nodes] = np.where(self._nodes["asked"][nodes, None] > 0, own, q)
+        self._nodes["q"][nodes] = q
+        self._num_questions += 1
+        self._nodes["asked"][nodes] = self._num_questions
+
+    # Values.
+
+    def layout(self) -> Layout:
+        """The edges, sorted."""
+        n = self.num_edges
+        source, action, target = (self._edges[name][:n].astype(np.int64) for name in ("source", "action", "target"))
+        reward, count = self._edges["reward"][:n], self._edges["count"][:n]
+        return layout_of(source=source, action=action, reward=reward, target=target, count=count, num_nodes=self._end)
+
+    def refresh(
+        self,
+        rule: Rule,
+        *,
+        double: bool = False,
+        replay: str = "set",
+        tolerance: float = 1e-3,
+        max_passes: int = 100,
+    ) -> Travel:
+        """Let values travel over the whole graph, beginning with those of the last time, and weigh the pairs for replay.
+
+        `double`: the network's newest values choose among untried actions, the ones before say what they are worth.
+        `replay`: pairs are drawn by their number of sets, by their visits, or half of the time by how wrong the network is.
+        """
+        if replay not in REPLAY:
+            raise ValueError(f"replay = {replay!r}: must be one of {', '.join(REPLAY)}.")
+        self._forget_oldest()
+        layout, nodes, end = self.layout(), self._nodes, self._end
+        q = nodes["q"][:end]
+        terms = terms_of(layout, rule, nodes["q_before"][:end] if double else q, q)
+        start = np.where(nodes["value"][:end] == 0, terms.anchor, nodes["value"][:end])
+        solution = solve(terms, start, tolerance=tolerance, max_passes=max_passes)
+        nodes["value"][:end] = solution.values
+        nodes["visits"][:end] = 0
+        nodes["visits"][layout.pair_node, layout.pair_action] = layout.pair_visits
+        nodes["target"][layout.pair_node, layout.pair_action] = solution.pair_values
+        self._pairs = (layout.pair_node, layout.pair_action)
+        self._replay_weights = np.cumsum(self._weights(layout, replay))
+        steps = travelled(terms, solution)[layout.inner]
+        mean_steps = float(steps.mean()) if len(steps) else 0.0
+        self.travel = Travel(solution.num_passes, solution.residual, mean_steps)
+        return self.travel
+
+    def _weights(self, layout: Layout, replay: str) -> NDArray[np.float64]:
+        """How often each pair is to be drawn."""
+        if replay == "visit":
+            return layout.pair_visits
+        by_set = layout.num_outcomes.astype(np.float64)
+        if replay == "set":
+            return by_set
+        targets, q = (self._nodes[name][layout.pair_node, layout.pair_action] for name in ("target", "q"))
+        surprise = np.sqrt(np.abs(targets - q))
+        return by_set / max(by_set.sum(), 1.0) + surprise / max(float(surprise.sum()), 1e-9)
+
+    def tried_values(self, node: int) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
+        """Values of a node's actions and how often each was tried, both of the last refresh."""
+        return self._nodes["target"][node], self._nodes["visits"][node]
+
+    def sample(self, batch_size: int, rng: np.random.Generator, *, all_tried: bool = True) -> Replay:
+        """Draw pairs of a state and an action; with `all_tried` every action tried at the state is to be fitted."""
+        if not len(self._replay_weights):
+            raise ValueError("The graph is empty, or was never refreshed: there is nothing to sample.")
+        cumulative = self._replay_weights
+        drawn = np.searchsorted(cumulative, rng.random(batch_size) * cumulative[-1], side="right")
+        nodes, actions = (column[np.minimum(drawn, len(cumulative) - 1)] for column in self._pairs)
+        visits = self._nodes["visits"][nodes]
+        weights = visits > 0 if all_tried else np.arange(self.num_actions) == actions[:, None]
+        return Replay(nodes, self.states(nodes), self._nodes["target"][nodes], weights.astype(np.float32))
+
+    # Sizes.
+
+    @property
+    def num_edges(self) -> int:
+        return len(self._edge_rows)
+
+    @property
+    def num_nodes(self) -> int:
+        return self._end - len(self._free)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held: frames, index, nodes and edges, approximately."""
+        per_node = sum(array.nbytes for array in self._nodes.arrays.values()) // len(self._nodes["degree"])
+        return self.frames.nbytes + self._index.nbytes + self.num_nodes * per_node + self.num_edges * BYTES_PER_EDGE
+
+    def check_valid(self) -> tuple[bool, str]:
+        """Whether the invariants hold, and the first that does not."""
+        n = self.num_edges
+        source, target = self._edges["source"][:n], self._edges["target"][:n]
+        degree = np.bincount(source, minlength=self._end) + np.bincount(target[target != NO_NODE], minlength=self._end)
+        claims = {
+            "nodes know the number of their edges": bool((degree == self._nodes["degree"][: self._end]).all()),
+            "a node without an edge is free": sorted(self._free) == np.flatnonzero(degree == 0).tolist(),
+            "the index knows the nodes": len(self._index) == self.num_nodes,
+            "edges are numbered in the order in which they came": list(self._edge_rows.values())
+            == list(range(self._num_forgotten, self._num_forgotten + n)),
+            "every edge was met": int(self._edges["count"][:n].min(initial=1)) > 0,
+        }
+        broken = [claim for claim, holds in claims.items() if not holds]
+        return (False, broken[0]) if broken else self._index.check_valid()
+
+    # State.
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything but the frames, which the store saves."""
+        return {
+            "nodes": self._nodes.state_dict(self._end),
+            "edges": self._edges.state_dict(self.num_edges),
+            "index": self._index.state_dict(),
+            "counters": np.array([self._num_forgotten, self._num_questions, self.num_visits], np.int64),
+            "pairs": np.stack(self._pairs),
+            "replay_weights": self._replay_weights.copy(),
+            "travel": np.array([*vars(self.travel).values()], np.float64),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Read back what `state_dict` wrote. The frame store must have been read back before."""
+        self._nodes.load_state_dict(state["nodes"])
+        self._edges.load_state_dict(state["edges"])
+        self._index.load_state_dict(state["index"])
+        self._num_forgotten, self._num_questions, self.num_visits = state["counters"].tolist()
+        self._end = len(state["nodes"]["degree"])
+        self._free = np.flatnonzero(self._nodes["degree"][: self._end] == 0).tolist()  # ascending, which is a heap
+        columns = (state["edges"][name].tolist() for name in ("source", "action", "reward", "target"))
+        self._edge_rows = {key: i for i, key in enumerate(zip(*columns, strict=True), start=self._num_forgotten)}
+        nodes, actions = state["pairs"]
+        self._pairs, self._replay_weights = (nodes.copy(), actions.copy()), np.array(state["replay_weights"])
+        num_passes, *rest = state["travel"].tolist()
+        self.travel = Travel(int(num_passes), *rest)
+
+
+class TransitionGraphs:
+    """The graphs of T trials as one; `[trial]` gives one of them."""
+
+    def __init__(self, graphs: Sequence[TransitionGraph], rngs: Sequence[np.random.Generator]):
+        self._graphs, self._rngs = graphs, rngs
+
+    def __getitem__(self, trial: int) -> TransitionGraph:
+        return self._graphs[trial]
+
+    def sample(self, batch_size: int, trials: Sequence[int], *, all_tried: bool = True) -> Replay:
+        """Draw for each of the trials, each with its own generator."""
+        drawn = [self._graphs[i].sample(batch_size, self._rngs[i], all_tried=all_tried) for i in trials]
+        return Replay(*(np.stack(column) for column in zip(*drawn, strict=True)))
+
+    def tell(self, replay: Replay, q: NDArray[np.float32], trials: Sequence[int]) -> None:
+        """Note the network's Q-values (n, B, A) of replayed states, as they were computed for the update."""
+        for trial, nodes, values in zip(trials, replay.nodes, q, strict=True):
+            self._graphs[trial].tell(nodes, values)
+
+    def state_dict(self, trial: int) -> dict[str, Any]:
+        """One trial's graph; its frames and generator are saved beside it."""
+        return self._graphs[trial].state_dict()
+
+    def load_state_dict(self, trial: int, state: dict[str, Any]) -> None:
+        """Read back what `state_dict` wrote."""
+        self._graphs[trial].load_state_dict(state)
