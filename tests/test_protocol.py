@@ -175,6 +175,20 @@ DDQN = {
     "step_size": Expected(0.0001, "D5"),
     "adam_epsilon": Expected(1.5e-4, "D5"),
 }
+GRAPH = {
+    **AGENT,
+    **{
+        name: Expected(value, "D3" if name == "network" else "D6")
+        for name, value in {
+            "discount": 0.99, "targets": "graph", "memory_sets": 100_000, "similarity_threshold": 0.0,
+            "refresh_period_steps": 500, "refresh_passes": 60, "untried": "max", "prior_visits": 0.0, "trust": 1.0,
+            "double": False, "asked_states": 2_000, "count_bonus": 0.0, "replay": "set", "all_tried": True, "batch_size": 32,
+            "train_period_steps": 1, "replay_start_steps": 1_000, "num_steps": 3, "target_period_steps": 1_000,
+            "reward_clip": 1.0, "epsilon_end": 0.01, "epsilon_decay_frames": 20_000, "held_steps": 1, "act_with": "network",
+            "network": "auto", "duelling": True, "shift_pixels": 0, "step_size": 0.00025, "adam_epsilon": 1.5e-4,
+        }.items()
+    },
+}  # fmt: skip
 ATARI = {
     "frame_skip": table(3, "Frame skip"),
     "sticky_probability": table(3, "Stochasticity"),
@@ -183,6 +197,7 @@ ATARI = {
     "screen_size": table(9, "Input"),
 }
 AGENT_DEFAULTS: dict[str, dict[str, Expected]] = {
+    "comper": GRAPH,
     "comper-single": COMPER,
     "comper-stacked": {**COMPER, "observation": Expected("stacked", "Table 7")},
     "dqn": DQN,
@@ -196,6 +211,7 @@ ENVIRONMENT_CHANGES = {
 }
 # Of each preset: (frames of a state, observations while an action is held). A8: Tables 7 and 8 give the first alone.
 STATES = {
+    "comper": (1, 1),
     "comper-single": (TABLES[7]["History length (single frame)"], 1),
     "comper-stacked": (TABLES[7]["History length (stacked frames)"], 4),
     "dqn": (TABLES[8]["History length (stacked frames)"], 1),

@@ -11,6 +11,7 @@ import torch
 
 from comper.agents.agent import Agent
 from comper.agents.comper import ComperAgent, ComperConfig
+from comper.agents.comper_graph import GraphAgent, GraphConfig
 from comper.agents.ddqn import DDQNAgent, DDQNConfig
 from comper.agents.dqn import DQNAgent, DQNConfig
 from comper.memory.transitions import Transition
@@ -30,10 +31,11 @@ QUICK_DQN = DQNConfig(**QUICK, observation="single", target_period_steps=50, los
 
 
 QUICK_DDQN = DDQNConfig(**QUICK, observation="single", target_period_steps=50, discount=0.9)
+QUICK_GRAPH = GraphConfig(**QUICK, refresh_period_steps=50, discount=0.9)
 AGENTS: list[tuple[type[Agent], AgentConfig]] = [
-    (ComperAgent, QUICK_COMPER), (DQNAgent, QUICK_DQN), (DDQNAgent, QUICK_DDQN)
+    (ComperAgent, QUICK_COMPER), (DQNAgent, QUICK_DQN), (DDQNAgent, QUICK_DDQN), (GraphAgent, QUICK_GRAPH)
 ]  # fmt: skip
-IDS = ["comper", "dqn", "ddqn"]
+IDS = ["comper-single", "dqn", "ddqn", "comper"]
 
 
 def run_corridor(kind: type[Agent], config: AgentConfig, seeds: list[int]) -> tuple[Any, list[Tape]]:

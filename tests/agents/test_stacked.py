@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from comper.agents.comper import ComperAgent, ComperConfig
+from comper.agents.comper_graph import GraphAgent, GraphConfig
 from comper.agents.ddqn import DDQNAgent, DDQNConfig
 from comper.agents.dqn import DQNAgent, DQNConfig
 from comper.learners.frame_bank import FrameBank
@@ -20,8 +21,13 @@ SHORT: dict[str, Any] = {"replay_start_steps": 16, "frames": 150, "epsilon_decay
 COMPER = ComperConfig(**SHORT, target_period_steps=12, qlstm_step_size=0.001)
 DQN = DQNConfig(**SHORT, target_period_steps=20, observation="single")
 DDQN = DDQNConfig(**SHORT, target_period_steps=20, observation="single")
-KINDS: dict[type, Any] = {ComperConfig: ComperAgent, DQNConfig: DQNAgent, DDQNConfig: DDQNAgent}
-CONFIGS = {"comper": COMPER, "dqn": DQN, "ddqn": DDQN, "max": dataclasses.replace(COMPER, alignment="max")}
+GRAPH = GraphConfig(**SHORT, refresh_period_steps=12)
+KINDS: dict[type, Any] = {
+    ComperConfig: ComperAgent, DQNConfig: DQNAgent, DDQNConfig: DDQNAgent, GraphConfig: GraphAgent
+}  # fmt: skip
+CONFIGS = {
+    "comper-single": COMPER, "dqn": DQN, "ddqn": DDQN, "max": dataclasses.replace(COMPER, alignment="max"), "comper": GRAPH
+}  # fmt: skip
 
 
 @pytest.fixture

@@ -98,7 +98,7 @@ def test_the_networks_word_counts_as_visits() -> None:
 
 def test_a_bonus_falls_with_the_root_of_the_visits_and_is_whole_for_the_untried() -> None:
     edges = [(0, 0, 0.0, NO_NODE, 4)]
-    found, q = solved(edges, [[0.0, -9.0]], discount=0.9, bonus=0.6)
+    _, q = solved(edges, [[0.0, -9.0]], discount=0.9, bonus=0.6)
     assert q[0, 0] == pytest.approx(0.3)
     assert solved(edges, [[0.0, 0.0]], discount=0.9, bonus=0.6)[0].values[0] == pytest.approx(0.6)
 

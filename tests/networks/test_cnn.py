@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from comper.networks.cnn import ObservationSpec, check_q_network, make_q_network
+from comper.networks.cnn import Duelling, ObservationSpec, check_q_network, make_q_network
 from comper.networks.stacking import Conv2d, Linear, Population, layer_sizes, started_module
 
 CPU = torch.device("cpu")
@@ -147,3 +147,19 @@ def test_same_stream_same_weights_other_stream_other_weights() -> None:
     a, b = (population(ObservationSpec((84, 84)), 2).groups for _ in range(2))
     assert torch.equal(a[0]["Dense1.weight"], b[0]["Dense1.weight"])
     assert not torch.equal(a[0]["Dense1.weight"], a[1]["Dense1.weight"])
+
+
+def test_a_duelling_output_is_the_value_of_the_state_and_advantages_that_sum_to_nothing() -> None:
+    layer = Duelling(2, 3)
+    layer.weight.data = torch.tensor([[1.0, 3.0, 0.0, 0.0], [10.0, 0.0, 0.0, 6.0]])
+    assert layer(torch.tensor([[1.0, 0.0], [0.0, 1.0]])).tolist() == [[3.0, 0.0, 0.0], [8.0, 8.0, 14.0]]
+    stacked = torch.func.functional_call(layer, {"weight": layer.weight[None], "bias": layer.bias[None]}, torch.eye(2)[None])
+    assert stacked[0].tolist() == layer(torch.eye(2)).tolist()
+
+
+@pytest.mark.parametrize("shape", [(84, 84), (10, 10, 4), (5,)])
+def test_a_duelling_network_has_one_output_more_inside_and_as_many_outside(shape: tuple[int, ...]) -> None:
+    plain, duelling = (make_q_network(ObservationSpec(shape), 6, duelling=choice)() for choice in (False, True))
+    assert duelling(torch.zeros(2, 1, *shape)).shape == (2, 6)
+    last = list(plain.parameters())[-1].numel()
+    assert list(duelling.parameters())[-1].numel() == last + 1

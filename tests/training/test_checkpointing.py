@@ -61,6 +61,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "comper-single": {"memory_sets": 60, "sets_per_training": 20, "qlstm_gradient_momentum": 0.5},
     "dqn": {"replay_capacity": 40},
     "ddqn": {"replay_capacity": 40},
+    "comper": {"memory_sets": 60, "refresh_period_steps": 20, "held_steps": 50, "replay": "surprise", "double": True},
 }
 
 
@@ -170,11 +171,29 @@ DQN_INVENTORY = {
 }
 
 
-@pytest.mark.parametrize("row", [*INVENTORY, *COMPER_INVENTORY, *DQN_INVENTORY])
+GRAPH_INVENTORY = {
+    "nodes": "agent/graph/nodes/state",
+    "edges": "agent/graph/edges",
+    "visits": "agent/graph/edges/count",
+    "values": "agent/graph/nodes/value",
+    "targets": "agent/graph/nodes/target",
+    "the network's values": "agent/graph/nodes/q",
+    "the network's values before": "agent/graph/nodes/q_before",
+    "when the network was asked": "agent/graph/nodes/asked",
+    "index of the states": "agent/graph/index",
+    "what is replayed": "agent/graph/replay_weights",
+    "pairs to replay": "agent/graph/pairs",
+    "counters of the graph": "agent/graph/counters",
+    "the action that is held": "agent/explorer/held",
+}
+OWN_INVENTORIES = {"comper-single": COMPER_INVENTORY, "comper": GRAPH_INVENTORY}
+
+
+@pytest.mark.parametrize("row", [*INVENTORY, *COMPER_INVENTORY, *DQN_INVENTORY, *GRAPH_INVENTORY])
 def test_the_checkpoint_holds(row: str, states: Any) -> None:
     """One row of the state inventory: it is saved, and it is not what a new run would start with."""
     settings, start, middle, _ = states
-    inventory = INVENTORY | (COMPER_INVENTORY if settings.agent_name == "comper-single" else DQN_INVENTORY)
+    inventory = INVENTORY | OWN_INVENTORIES.get(settings.agent_name, DQN_INVENTORY)
     if row not in inventory:
         pytest.skip("the other agent's")
     initial, saved = (pack({"row": _at(unpack(*_parts(files)), inventory[row])}) for files in (start, middle))

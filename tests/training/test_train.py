@@ -24,6 +24,7 @@ from tests.training.small_runs import SMALL, interrupted
 QUICK: dict[str, Any] = {"device": "cpu", "workers": 0, "show_progress": False}
 SHORT = ["--frames", "400", "--episode-cap-frames", "600"]
 AGENT_FLAGS = {
+    "comper": ["--replay-start-steps", "20", "--refresh-period-steps", "40"],
     "comper-single": ["--replay-start-steps", "20", "--target-period-steps", "40"],
     "comper-stacked": ["--replay-start-steps", "8", "--target-period-steps", "12", "--alignment", "max"],
     "dqn": ["--replay-start-steps", "20", "--target-period-steps", "40"],
@@ -57,7 +58,9 @@ def test_train_writes_a_complete_run_folder(agent: str, capsys: pytest.CaptureFi
     assert set(manifest["identity"]) == {"rom_md5", "ale_py", "opencv"}
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     expected = {"steps", "total_frames", "episodes", "epsilon", "steps_per_second"}
-    if agent.startswith("comper"):
+    if agent == "comper":
+        expected |= {"cnn_loss", "nodes", "edges", "visits", "travelled_steps", "refresh_passes", "bytes_held"}
+    if agent.startswith("comper-"):
         expected |= {"cnn_loss", "qlstm_loss", "tm_sets", "rtm_sets", "known_sets", "similar_hits", "bytes_held"}
         assert lines[-1]["cnn_loss"] is not None
         assert 0 < lines[-1]["rtm_sets"] <= lines[-1]["known_sets"]

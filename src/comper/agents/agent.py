@@ -46,14 +46,14 @@ class Task:
         """Bytes that one state takes on its way through the Q-network and back; 0 for a user's own, of which it is unknown."""
         return 0 if self.make_network is not None else _state_bytes(self, history_length)
 
-    def q_network(self, history_length: int, *, first_bias: bool = True) -> NetworkFactory:
+    def q_network(self, history_length: int, *, first_bias: bool = True, duelling: bool = False) -> NetworkFactory:
         """The user's own network, or one that fits the observations."""
         from comper.networks.cnn import ObservationSpec, make_q_network
 
         if self.make_network is not None:
             return partial(self.make_network, (history_length, *self.observation_shape), self.num_actions)
         observation = ObservationSpec(self.observation_shape, history_length, kind=self.observation_kind)
-        return make_q_network(observation, self.num_actions, first_bias=first_bias)
+        return make_q_network(observation, self.num_actions, first_bias=first_bias, duelling=duelling)
 
 
 @cache

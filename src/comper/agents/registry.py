@@ -13,6 +13,7 @@ DEFAULT_AGENT = "comper-single"
 AGENTS = {
     "comper-single": "comper.agents.comper:COMPER_SINGLE",
     "comper-stacked": "comper.agents.comper:COMPER_STACKED",
+    "comper": "comper.agents.comper_graph:COMPER",
     "dqn": "comper.agents.dqn:DQN",
     "ddqn": "comper.agents.ddqn:DDQN",
     "random": "comper.agents.random_policy:RANDOM",

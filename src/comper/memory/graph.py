@@ -259,7 +259,7 @@ class TransitionGraph:
     def _weights(self, layout: Layout, replay: str) -> NDArray[np.float64]:
         """How often each pair is to be drawn."""
         if replay == "visit":
-            return layout.pair_visits
+            return layout.pair_visits.copy()
         by_set = layout.num_outcomes.astype(np.float64)
         if replay == "set":
             return by_set
@@ -291,6 +291,11 @@ class TransitionGraph:
     @property
     def num_nodes(self) -> int:
         return self._end - len(self._free)
+
+    @property
+    def mean_visits(self) -> float:
+        """Mean number of times that a remembered edge was met."""
+        return float(self._edges["count"][: self.num_edges].mean()) if self.num_edges else 0.0
 
     @property
     def nbytes(self) -> int:

@@ -88,7 +88,9 @@ class QNetworkFactory:
         return self.make()
 
 
-def make_q_network(observation: ObservationSpec, num_actions: int, *, first_bias: bool = True) -> QNetworkFactory:
+def make_q_network(
+    observation: ObservationSpec, num_actions: int, *, first_bias: bool = True, duelling: bool = False
+) -> QNetworkFactory:
     """A CNN that fits the size of images, an MLP for everything else.
 
     A16: Table 9's count for stacked frames leaves the first bias out (`first_bias`).
@@ -97,10 +99,10 @@ def make_q_network(observation: ObservationSpec, num_actions: int, *, first_bias
         height, width, channels = observation.image_size
         for architecture in ARCHITECTURES:
             if min(height, width) >= architecture.smallest_side:
-                make = partial(CNN, architecture, observation, num_actions, first_bias=first_bias)
+                make = partial(CNN, architecture, observation, num_actions, first_bias=first_bias, duelling=duelling)
                 return QNetworkFactory(f"{architecture.name} for {height}x{width}x{channels} pixels", make)
     description = f"MLP {VECTOR_UNITS}-{VECTOR_UNITS} for {observation.size:,} numbers"
-    return QNetworkFactory(description, partial(MLP, observation, num_actions))
+    return QNetworkFactory(description, partial(MLP, observation, num_actions, duelling=duelling))
 
 
 def check_q_network(make: NetworkFactory, state_shape: tuple[int, ...], num_actions: int) -> None:
@@ -129,12 +131,32 @@ def _values_of(module: nn.Module, states: Tensor) -> Any:
         raise ValueError(f"The network cannot read states of shape {tuple(states.shape)} ({error}).") from error
 
 
+class Duelling(Linear):
+    """One output for the state and one for each action: Q(s, a) = V + A(a) - mean of A. Wang et al. 2016."""
+
+    def __init__(self, num_inputs: int, num_actions: int):
+        super().__init__(num_inputs, 1 + num_actions)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Q-values of (B, inputs), or of (T, B, inputs) with stacked parameters."""
+        value, advantages = super().forward(x).split([1, self.weight.shape[-1] - 1], dim=-1)
+        return value + advantages - advantages.mean(-1, keepdim=True)
+
+
 class CNN(nn.Module):
     """Convolutions, a hidden layer, one output for each action."""
 
     takes_trial_axis = True
 
-    def __init__(self, architecture: Architecture, observation: ObservationSpec, num_actions: int, *, first_bias: bool = True):
+    def __init__(
+        self,
+        architecture: Architecture,
+        observation: ObservationSpec,
+        num_actions: int,
+        *,
+        first_bias: bool = True,
+        duelling: bool = False,
+    ):
         super().__init__()
         self._channel_axis = observation.channel_axis
         height, width, channels = observation.image_size
@@ -144,7 +166,7 @@ class CNN(nn.Module):
             channels, height, width = filters, (height - size) // stride + 1, (width - size) // stride + 1
         self._convolutions = tuple(layer for layer in self.children() if isinstance(layer, Conv2d))
         self.Dense1 = Linear(height * width * channels, architecture.hidden_units)
-        self.Dense2 = Linear(architecture.hidden_units, num_actions)
+        self.Dense2 = (Duelling if duelling else Linear)(architecture.hidden_units, num_actions)
 
     def forward(self, frames: Tensor) -> Tensor:
         """Q(s, ·; Θ) of states given as (..., B, history, *observation_shape)."""
@@ -169,12 +191,12 @@ class MLP(nn.Module):
 
     takes_trial_axis = True
 
-    def __init__(self, observation: ObservationSpec, num_actions: int):
+    def __init__(self, observation: ObservationSpec, num_actions: int, *, duelling: bool = False):
         super().__init__()
         self._num_axes = 1 + len(observation.shape)
         self.Dense1 = Linear(observation.size, VECTOR_UNITS)
         self.Dense2 = Linear(VECTOR_UNITS, VECTOR_UNITS)
-        self.Dense3 = Linear(VECTOR_UNITS, num_actions)
+        self.Dense3 = (Duelling if duelling else Linear)(VECTOR_UNITS, num_actions)
 
     def forward(self, frames: Tensor) -> Tensor:
         """Q(s, ·; Θ) of states given as (..., B, history, *observation_shape)."""

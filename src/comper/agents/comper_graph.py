@@ -1,0 +1,313 @@
+"""`comper`: values travel over the graph of similar transitions, and the Q-network is fitted to them. D6.
+
+COMPER's sets of similar transitions are the edges of a graph of the environment, as far as it was met. In place of a QLSTM that
+predicts the following Q-value, values travel over the whole graph every few hundred steps. The targets of the updates between
+are data: an update is one pass forward and one back, without a target network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from comper.agents.agent import Agent, AgentSpec, MemoryEstimate, NetworkFactory, Part, Task, TrialSetup
+from comper.errors import UsageError
+from comper.memory.graph import BYTES_PER_EDGE, TransitionGraph, TransitionGraphs
+from comper.memory.propagation import NO_NODE, Rule
+from comper.memory.transitions import ReplayMemories, Transition
+from comper.protocol import AgentConfig
+from comper.settings import setting
+
+if TYPE_CHECKING:
+    import torch
+
+ASKED_AT_A_TIME = 256
+"""Stacked networks answer about a multiple of so many states, so that their calls have one shape."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphConfig(AgentConfig):
+    """The graph, how the network's word enters it, replay, exploration, and the network with its optimiser."""
+
+    discount: float = setting(0.99, "D6", "γ, the discount factor", most=1, synonyms=("gamma",))
+    # The graph and its values
+    targets: str = setting(
+        "graph", "D6", "graph: values over the graph; steps: n-step returns from a plain replay memory", ("graph", "steps")
+    )
+    memory_sets: int = setting(100_000, "D6", "similar-transition sets remembered", synonyms=("buffer_size",))
+    similarity_threshold: float = setting(
+        0.0, "D6", "δ, the largest Euclidean distance at which a state joins another", most=1e9, synonyms=("delta",)
+    )
+    refresh_period_steps: int = setting(500, "D6", "agent steps between two times that values travel over the graph")
+    refresh_passes: int = setting(60, "D6", "sweeps over the graph at a time, at most", most=100_000)
+    untried: str = setting(
+        "max",
+        "D6",
+        "actions not tried in a state: max, the network's values compete; chosen, the network's best action counts; ignored",
+        ("max", "chosen", "ignored"),
+    )
+    prior_visits: float = setting(0.0, "D6", "visits that the network's value of a tried action counts as", most=1e6)
+    trust: float = setting(1.0, "D6", "λ, weight of the graph's value of a state; 1 - λ: of the network's", most=1)
+    double: bool = setting(False, "D6", "the network's newest values choose, those before say what the choice is worth")
+    asked_states: int = setting(
+        2_000, "D6", "states about which the network is asked again before values travel, besides all new ones", least=0
+    )
+    count_bonus: float = setting(0.0, "D6", "β: an action pays β/√n more after n visits", most=1e6)
+    # Replay
+    replay: str = setting(
+        "set", "D6", "what is replayed: each set alike, by its visits, or half by surprise", ("set", "visit", "surprise")
+    )
+    all_tried: bool = setting(True, "D6", "fit all actions tried in a replayed state, not one")
+    batch_size: int = setting(32, "D6", "states replayed for one update", most=65_536)
+    train_period_steps: int = setting(1, "D6", "agent steps between updates", synonyms=("train_freq",))
+    replay_start_steps: int = setting(1_000, "D6", "agent steps of random policy before the first update")
+    num_steps: int = setting(3, "D6", "with targets = steps: steps of rewards in a target", most=1_000)
+    target_period_steps: int = setting(1_000, "D6", "with targets = steps: agent steps between copies to the target network")
+    reward_clip: float = setting(1.0, "D6", "rewards are learned from within ± this (scores stay raw); 0: not clipped")
+    # Exploration
+    epsilon_end: float = setting(0.01, "D6", "final exploration rate", most=1)
+    epsilon_decay_frames: int = setting(20_000, "D6", "frames over which ε falls linearly from 1")
+    held_steps: int = setting(1, "D6", "agent steps that a random action is held at most; P(n or more) = 1/n", most=10_000)
+    act_with: str = setting(
+        "network", "D6", "who says what an action is worth: the network, or the graph where the action was tried",
+        ("network", "graph"),
+    )  # fmt: skip
+    # The network
+    network: str = setting("auto", "D3", "the Q-network: auto, or your own my_module:make_network")
+    duelling: bool = setting(True, "D6", "the network's output is a value of the state and an advantage of each action")
+    shift_pixels: int = setting(0, "D6", "replayed pictures are moved at random by so many pixels at most", least=0, most=64)
+    step_size: float = setting(0.00025, "D6", "Adam's step size", above=0, most=1_000, synonyms=("lr", "learning_rate"))
+    adam_epsilon: float = setting(1.5e-4, "D6", "constant added to the root in Adam", above=0)
+
+    @property
+    def rule(self) -> Rule:
+        """How the graph and the network are put together."""
+        return Rule(
+            discount=self.discount,
+            untried=self.untried,
+            prior_visits=self.prior_visits,
+            trust=self.trust,
+            bonus=self.count_bonus,
+        )
+
+
+class HeldActions:
+    """ε-greedy whose random actions are held for a while (Dabney et al. 2021), for T trials."""
+
+    def __init__(self, rngs: Sequence[np.random.Generator], num_actions: int, most_steps: int):
+        self._rngs, self._num_actions, self._most_steps = rngs, num_actions, most_steps
+        self._held = [(0, 0)] * len(rngs)  # the action, and for how many steps more
+
+    def choose(self, trial: int, q: NDArray[np.float32], epsilon: float) -> int:
+        """The action of the highest value, or the one that is held, or with probability ε any."""
+        action, steps = self._held[trial]
+        rng = self._rngs[trial]
+        if not steps:
+            if rng.random() >= epsilon:
+                return int(q.argmax())
+            action, steps = int(rng.integers(self._num_actions)), 1
+            if self._most_steps > 1:
+                steps = min(self._most_steps, int(1 / max(rng.random(), 1e-9)))
+        self._held[trial] = (action, steps - 1)
+        return action
+
+    def end_episode(self, trial: int) -> None:
+        """Hold nothing any longer."""
+        self._held[trial] = (0, 0)
+
+    def state_dict(self, trial: int) -> dict[str, Any]:
+        """What is held; the generator is saved beside it."""
+        return {"held": list(self._held[trial])}
+
+    def load_state_dict(self, trial: int, state: dict[str, Any]) -> None:
+        """Read back what `state_dict` wrote."""
+        action, steps = (int(number) for number in state["held"])
+        self._held[trial] = (action, steps)
+
+
+class GraphAgent(Agent):
+    """A graph and a Q-network for each trial; or, for comparison, a replay memory and a target network in its place."""
+
+    metric_labels: ClassVar = {"edges": "edges", "travelled_steps": "travelled"}
+
+    def __init__(self, config: GraphConfig, task: Task, trials: Sequence[TrialSetup], *, device: torch.device):
+        from comper.learners.frame_bank import FrameBank
+        from comper.learners.optimisers import Adam
+        from comper.learners.value_regression import ValueLearner
+
+        self.config = config
+        self._sampling = [trial.sampling for trial in trials]
+        self.bank = FrameBank([trial.frames for trial in trials], device)
+        self.explorer = HeldActions([trial.exploration for trial in trials], task.num_actions, config.held_steps)
+        adam = Adam(step_size=config.step_size, epsilon=config.adam_epsilon)
+        network, rngs = self.networks(config, task)["CNN"], [trial.weights for trial in trials]
+        self.q_network = ValueLearner(network, self.bank, rngs, loss="huber", optimiser=adam)
+        parts: dict[str, Part] = {"q_network": self.q_network, "explorer": self.explorer}
+        if config.targets == "graph":
+            self.graphs = TransitionGraphs([_graph(config, task, trial) for trial in trials], self._sampling)
+            self.parts = {**parts, "graph": self.graphs}
+        else:
+            self.target = self.q_network.copy()
+            self.memory = ReplayMemories(
+                [trial.frames for trial in trials],
+                self._sampling,
+                capacity=config.memory_sets,
+                history_length=config.history_length,
+                discount=config.discount,
+                num_steps=config.num_steps,
+            )
+            self.parts = {**parts, "target": self.target, "replay": self.memory}
+
+    def act(
+        self, states: NDArray[np.int64], epsilon: Sequence[float], trials: Sequence[int]
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """ε-greedy by the network's values, or the graph's where it has some."""
+        q = self.q_network.values(states[:, None], trials)[:, 0].cpu().numpy()
+        if self.config.targets == "graph" and self.config.act_with == "graph":
+            q = np.stack([self._known_values(i, s, row) for i, s, row in zip(trials, states.tolist(), q, strict=True)])
+        chosen = [self.explorer.choose(i, row, e) for i, row, e in zip(trials, q, epsilon, strict=True)]
+        return np.array(chosen), q[np.arange(len(chosen)), chosen]
+
+    def _known_values(self, trial: int, state: list[int], q: NDArray[np.float32]) -> NDArray[np.float32]:
+        graph = self.graphs[trial]
+        node = graph.find(state)
+        if node == NO_NODE:
+            return q
+        values, visits = graph.tried_values(node)
+        return np.where(visits > 0, values, q + np.float32(self.config.count_bonus))
+
+    def store(self, trial: int, transition: Transition, q: float, *, is_last: bool) -> None:
+        """Count the transition in the graph."""
+        clipped = transition.clipped(self.config.reward_clip)
+        if self.config.targets == "graph":
+            self.graphs[trial].add(clipped)
+        else:
+            self.memory.add(trial, clipped, is_last=is_last)
+        if is_last:
+            self.explorer.end_episode(trial)
+
+    def learn(self, t: int, trials: Sequence[int]) -> None:
+        """Every few hundred steps values travel over the graph; every few steps the network is fitted to them."""
+        c = self.config
+        if t < c.replay_start_steps:
+            return
+        if c.targets == "steps":
+            self._learn_from_steps(t, trials)
+            return
+        self._refresh([i for i in trials if t % c.refresh_period_steps == 0 or not self.graphs[i].travel.num_passes])
+        if t % c.train_period_steps == 0:
+            replay = self.graphs.sample(c.batch_size, trials, all_tried=c.all_tried)
+            shifts = self._shifts(replay.nodes.shape, trials)
+            q = self.q_network.fit_values(replay.s, replay.targets, replay.weights, trials, shifts=shifts)
+            if shifts is None:  # Section 4.2 of the paper: what is replayed is stored with its new Q-values
+                self.graphs.tell(replay, q.cpu().numpy(), trials)
+
+    def _refresh(self, due: Sequence[int]) -> None:
+        """Ask the network about states, and let values travel."""
+        c = self.config
+        is_stacked = self.q_network.population.is_stacked
+        for trials in [due] if due and is_stacked else [[i] for i in due]:
+            self._ask(trials, multiple=ASKED_AT_A_TIME if is_stacked else 1)
+        for trial in due:
+            self.graphs[trial].refresh(c.rule, double=c.double, replay=c.replay, max_passes=c.refresh_passes)
+
+    def _ask(self, trials: Sequence[int], *, multiple: int) -> None:
+        """Give the graphs the network's values of new states and of those asked about the longest ago.
+
+        Stacked trials are asked together, each about equally many states, repeated where there are fewer.
+        """
+        asked = [self.graphs[i].unasked(self.config.asked_states) for i in trials]
+        most = -(-max(map(len, asked)) // multiple) * multiple
+        states = np.stack([self.graphs[i].states(np.resize(nodes, most)) for i, nodes in zip(trials, asked, strict=True)])
+        q = self.q_network.values(states, trials).cpu().numpy()
+        for trial, nodes, values in zip(trials, asked, q, strict=True):
+            self.graphs[trial].tell(nodes, values[: len(nodes)])
+
+    def _shifts(self, shape: tuple[int, ...], trials: Sequence[int]) -> NDArray[np.int64] | None:
+        most = self.config.shift_pixels
+        if not most:
+            return None
+        return np.stack([self._sampling[i].integers(-most, most + 1, (shape[1], 2)) for i in trials])
+
+    def _learn_from_steps(self, t: int, trials: Sequence[int]) -> None:
+        """The same without the graph: n-step returns from a plain replay memory, and a target network."""
+        c = self.config
+        if t % c.train_period_steps == 0:
+            batch = self.memory.sample(c.batch_size, trials)
+            following = self.q_network.values(batch.s_next, trials, of=self.target)
+            chooser = self.q_network.values(batch.s_next, trials) if c.double else following
+            q_next = following.gather(-1, chooser.argmax(-1, keepdim=True)).squeeze(-1)
+            target = self.bank.tensor(batch.r) + self.bank.tensor(batch.discount) * q_next
+            self.q_network.fit(batch, target)
+        if t % c.target_period_steps == 0:
+            self.target.copy_from(self.q_network.population)
+
+    def epsilon(self, *, frames: int, steps: int) -> float:
+        """1 while the memory is first filled, then a line."""
+        c = self.config
+        if steps < c.replay_start_steps:
+            return 1.0
+        return 1.0 + min(1.0, frames / c.epsilon_decay_frames) * (c.epsilon_end - 1.0)
+
+    def is_finite(self) -> bool:
+        """Whether every loss so far was a finite number."""
+        return self.q_network.loss.is_finite()
+
+    def metrics(self, trial: int) -> dict[str, Any]:
+        """The mean loss since the last call, and the graph: its size, how much recurs, how far values travelled."""
+        loss = {"cnn_loss": self.q_network.loss.read(trial)}
+        if self.config.targets == "steps":
+            return {**loss, "replay_size": self.memory.size(trial), "bytes_held": self.memory.nbytes(trial)}
+        graph = self.graphs[trial]
+        return {
+            **loss,
+            "nodes": graph.num_nodes,
+            "edges": graph.num_edges,
+            "visits": graph.num_visits,
+            "mean_set_size": graph.mean_visits,
+            "travelled_steps": graph.travel.num_steps,
+            "refresh_passes": graph.travel.num_passes,
+            "refresh_residual": graph.travel.residual,
+            "bytes_held": graph.nbytes,
+        }
+
+    @classmethod
+    def check(cls, config: GraphConfig, task: Task) -> None:
+        """Refuse shifts of what is no picture."""
+        is_picture = task.observation_kind == "pixels" and len(task.observation_shape) >= 2
+        if config.shift_pixels and not is_picture:
+            raise UsageError("shift_pixels moves pictures, and these observations are none: use --shift-pixels 0.")
+
+    @classmethod
+    def networks(cls, config: GraphConfig, task: Task) -> dict[str, NetworkFactory]:
+        """The network of DQN, with a duelling output unless it is switched off."""
+        return {"CNN": task.q_network(config.history_length, duelling=config.duelling)}
+
+    @classmethod
+    def memory_estimate(cls, config: GraphConfig, task: Task) -> MemoryEstimate:
+        """Edges, and about as many nodes; weights with two averages, and a target network's at most."""
+        from comper.networks.stacking import num_parameters
+
+        node = 4 * config.history_length + 16 * task.num_actions + 20 + 250
+        weights = 4 * num_parameters(cls.networks(config, task)["CNN"])
+        batch = config.batch_size * task.state_bytes(config.history_length)
+        return MemoryEstimate(config.memory_sets, config.memory_sets * (BYTES_PER_EDGE + node), 4 * weights, batch)
+
+
+def _graph(config: GraphConfig, task: Task, trial: TrialSetup) -> TransitionGraph:
+    return TransitionGraph(
+        trial.frames,
+        task.num_actions,
+        capacity=config.memory_sets,
+        history_length=config.history_length,
+        threshold=config.similarity_threshold,
+    )
+
+
+COMPER = AgentSpec(
+    "comper", "values travel over the graph of similar transitions, one frame as the state", GraphAgent, GraphConfig()
+)

@@ -1,0 +1,53 @@
+"""Q-networks fitted to values that are data: one pass forward and one back, no target network."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from comper.learners.learner import Network, QLearner
+
+
+class ValueLearner(QLearner):
+    """The networks Q(s, ·; Θ) of T trials, fitted to values of several actions of a state at once."""
+
+    def fit_values(
+        self,
+        states: NDArray[np.int64],
+        targets: NDArray[np.float32],
+        weights: NDArray[np.float32],
+        trials: Sequence[int],
+        *,
+        shifts: NDArray[np.int64] | None = None,
+    ) -> Tensor:
+        """One update of Θ towards values (n, B, A) of states (n, B, history), each with its weight.
+
+        `shifts` (n, B, 2) moves the picture of each state by so many pixels. Return Q(s, ·) as it was before, (n, B, A).
+        """
+        frames = self._bank.gather(states, trials)
+        if shifts is not None:
+            frames = shifted(frames, self._bank.tensor(shifts))
+        inputs = (frames, self._bank.tensor(targets), self._bank.tensor(weights))
+        losses, q = self._update(weighted_huber_loss, *inputs, trials=trials)
+        self.loss.add(losses / states.shape[1], trials)
+        return q
+
+
+def weighted_huber_loss(network: Network, s: Tensor, targets: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+    """Σ w · Huber's loss of Q(s, a; Θ) over states and actions. Return it with Q(s, ·; Θ)."""
+    q = network(s)
+    losses = weights * torch.nn.functional.huber_loss(q, targets, reduction="none")
+    return losses.sum((-2, -1)), q
+
+
+def shifted(frames: Tensor, shifts: Tensor) -> Tensor:
+    """Pictures (n, B, history, H, W, ...) moved by shifts (n, B, 2); the edge is repeated. DrQ, Kostrikov et al. 2020."""
+    n, batch, history, height, width = frames.shape[:5]
+    rows = (torch.arange(height, device=frames.device) + shifts[..., :1]).clamp(0, height - 1)
+    columns = (torch.arange(width, device=frames.device) + shifts[..., 1:]).clamp(0, width - 1)
+    places = torch.arange(n * batch * history, device=frames.device).view(n, batch, history, 1, 1)
+    return frames.flatten(0, 2)[places, rows[:, :, None, :, None], columns[:, :, None, None, :]]

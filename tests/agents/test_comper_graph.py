@@ -1,0 +1,260 @@
+"""The agent `comper`: targets from the graph, when it learns, how it explores, and what it is without the graph."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from comper.agents.agent import Task
+from comper.agents.comper_graph import GraphAgent, GraphConfig, HeldActions
+from comper.agents.ddqn import DDQNAgent, DDQNConfig
+from comper.errors import UsageError
+from comper.memory.graph import Replay
+from comper.memory.transitions import Transition
+from tests.toys import Corridor, agent_of, loop_of, setups
+
+QUICK = GraphConfig(
+    replay_start_steps=10, refresh_period_steps=20, epsilon_decay_frames=200, frames=300, discount=0.9, step_size=0.001
+)
+
+
+class Traced:
+    """One trial over states 0 to 5, whose updates are written down."""
+
+    def __init__(self, **changes: Any):
+        self.config = dataclasses.replace(QUICK, **changes)
+        (self.setup,) = setups((6,), [0])
+        self.states = [self.setup.frames.intern(255 * np.eye(6, dtype=np.uint8)[i]) for i in range(6)]
+        self.agent = agent_of(GraphAgent, self.config, [self.setup])
+        self.fits: list[tuple[Any, ...]] = []
+        if self.config.targets == "graph":
+            fit = self.agent.q_network.fit_values
+
+            def watched(s: Any, targets: Any, weights: Any, trials: Any, **rest: Any) -> Any:
+                self.fits.append((s, targets.copy(), weights, rest["shifts"]))
+                return fit(s, targets, weights, trials, **rest)
+
+            self.agent.q_network.fit_values = watched
+
+    def store(self, s: int, a: int, r: float, s_next: int, *, terminal: bool = False, last: bool = False) -> None:
+        transition = Transition((self.states[s],), a, r, (self.states[s_next],), terminal)
+        self.agent.store(0, transition, 0.0, is_last=terminal or last)
+
+    def walk(self) -> None:
+        """To the end of a corridor, where 1 is paid."""
+        for i in range(5):
+            self.store(i, 1, 0.0, i + 1)
+        self.store(5, 1, 1.0, 0, terminal=True)
+
+    def table(self) -> Any:
+        return self.agent.q_network.values(np.array(self.states)[None, :, None], [0])[0].numpy()
+
+
+def test_the_targets_are_the_values_that_travelled_over_the_graph() -> None:
+    traced = Traced(untried="ignored")
+    traced.walk()
+    traced.agent.learn(10, [0])
+    (s, targets, weights, shifts), *_ = traced.fits
+    assert shifts is None
+    assert weights[0, :, 0].sum() == 0  # action 0 was never tried
+    steps_to_the_end = 5 - np.array([traced.states.index(i) for i in s[0, :, 0].tolist()])
+    np.testing.assert_allclose(targets[0, :, 1], 0.9**steps_to_the_end, rtol=1e-5)
+
+
+def test_a_reward_is_clipped_and_a_cut_off_episode_is_valued_by_the_network() -> None:
+    traced = Traced(untried="ignored")
+    traced.store(0, 1, 7.0, 1, last=True)
+    following = traced.table()[1].max()
+    traced.agent.learn(10, [0])
+    np.testing.assert_allclose(traced.fits[0][1][0, :, 1], 1.0 + 0.9 * following, rtol=1e-5)
+
+
+def test_values_travel_at_the_first_update_and_then_once_in_a_period() -> None:
+    traced = Traced(train_period_steps=2)
+    refreshed: list[int] = []
+    graph = traced.agent.graphs[0]
+    refresh = graph.refresh
+
+    def watched(*args: Any, **options: Any) -> Any:
+        refreshed.append(t)
+        return refresh(*args, **options)
+
+    graph.refresh = watched
+    traced.walk()
+    for t in range(1, 61):
+        traced.agent.learn(t, [0])
+    assert refreshed == [10, 20, 40, 60]
+    assert len(traced.fits) == len(range(10, 61, 2))
+
+
+def test_replayed_states_are_stored_with_their_new_values_unless_they_were_moved() -> None:
+    traced = Traced(asked_states=0)
+    traced.walk()
+    traced.agent.learn(10, [0])
+    before = traced.table()
+    traced.agent.learn(11, [0])
+    state = traced.agent.state_dict(0)["graph"]["nodes"]
+    replayed = [traced.states.index(i) for i in traced.fits[-1][0][0, :, 0].tolist()]
+    for node, ids in enumerate(state["state"][:, 0].tolist()):
+        if (number := traced.states.index(ids)) in replayed:
+            np.testing.assert_array_equal(state["q"][node], before[number])
+
+
+def test_all_actions_tried_in_a_state_are_fitted_or_one() -> None:
+    for all_tried, expected in ((True, 2.0), (False, 1.0)):
+        traced = Traced(all_tried=all_tried)
+        traced.store(0, 0, 0.0, 1)
+        traced.store(0, 1, 0.0, 1)
+        traced.agent.learn(10, [0])
+        assert (traced.fits[0][2].sum(-1) == expected).all()
+
+
+def test_it_acts_with_the_network_or_with_what_the_graph_knows() -> None:
+    state = np.array([[0]])
+    for act_with in ("network", "graph"):
+        traced = Traced(act_with=act_with, untried="ignored")
+        traced.store(0, 0, -1.0, 1, terminal=True)
+        traced.store(0, 1, 1.0, 1, terminal=True)
+        traced.agent.learn(10, [0])
+        network = traced.table()[0]
+        actions, q = traced.agent.act(state, [0.0], [0])
+        expected = [-1.0, 1.0] if act_with == "graph" else network.tolist()
+        assert actions.tolist() == [int(np.argmax(expected))]
+        assert q.tolist() == pytest.approx([max(expected)], abs=1e-6)
+
+
+def test_a_state_that_the_graph_does_not_know_is_left_to_the_network() -> None:
+    traced = Traced(act_with="graph")
+    traced.store(0, 1, 1.0, 1, terminal=True)
+    traced.agent.learn(10, [0])
+    _, q = traced.agent.act(np.array([[traced.states[4]]]), [0.0], [0])
+    assert q[0] == pytest.approx(traced.table()[4].max(), abs=1e-6)
+
+
+def test_random_actions_are_held_with_heavy_tails_and_let_go_at_the_end_of_an_episode() -> None:
+    held = HeldActions([np.random.default_rng(0)], 10**12, most_steps=50)
+    chosen = [held.choose(0, np.zeros(2, np.float32), 1.0) for _ in range(20_000)]
+    lengths = np.array(list(Counter(chosen).values()))  # so many actions that none is drawn twice
+    assert lengths.max() == 50
+    for n in (2, 4, 10):
+        assert (lengths >= n).mean() == pytest.approx(1 / n, abs=0.04)
+    held.load_state_dict(0, {"held": [7, 30]})
+    assert held.state_dict(0) == {"held": [7, 30]}
+    assert held.choose(0, np.array([0, 1], np.float32), 0.0) == 7
+    held.end_episode(0)
+    assert held.choose(0, np.array([0, 1], np.float32), 0.0) == 1
+
+
+def test_without_holding_it_is_plain_epsilon_greedy() -> None:
+    held = HeldActions([np.random.default_rng(0)], 4, most_steps=1)
+    chosen = Counter(held.choose(0, np.array([0, 0, 1, 0], np.float32), 0.4) for _ in range(20_000))
+    assert chosen[2] / 20_000 == pytest.approx(0.6 + 0.1, abs=0.02)
+    assert chosen[0] / 20_000 == pytest.approx(0.1, abs=0.02)
+
+
+def test_without_the_graph_and_the_rest_it_is_double_dqn_with_steps() -> None:
+    shared: dict[str, Any] = {
+        "replay_start_steps": 10, "epsilon_decay_frames": 200, "frames": 300, "discount": 0.9, "step_size": 0.001,
+        "target_period_steps": 30, "train_period_steps": 2, "num_steps": 3, "batch_size": 16, "observation": "single",
+    }  # fmt: skip
+    own = GraphConfig(**shared, targets="steps", double=True, duelling=False)
+    weights = []
+    for kind, config in ((GraphAgent, own), (DDQNAgent, DDQNConfig(**shared))):
+        (setup,) = setups((6,), [0])
+        states = [setup.frames.intern(255 * np.eye(6, dtype=np.uint8)[i]) for i in range(6)]
+        agent = agent_of(kind, config, [setup])
+        rng = np.random.default_rng(1)
+        for t in range(1, 100):
+            s, a, s_next = int(rng.integers(6)), int(rng.integers(2)), int(rng.integers(6))
+            agent.store(0, Transition((states[s],), a, float(s == 3), (states[s_next],), s == 3), 0.0, is_last=s == 3)
+            agent.learn(t, [0])
+        weights.append(agent.q_network.weights(0))
+    for name, values in weights[0].items():
+        assert torch.equal(values, weights[1][name])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {}, {"replay": "visit", "untried": "ignored", "trust": 0.8}, {"double": True, "replay": "surprise", "held_steps": 20},
+        {"targets": "steps"}, {"count_bonus": 0.1, "act_with": "graph", "memory_sets": 9}, {"untried": "chosen"},
+        {"prior_visits": 0.5, "all_tried": False, "duelling": False},
+    ],
+)  # fmt: skip
+def test_every_variant_trains_and_a_trial_read_back_goes_on_to_the_same_weights(changes: dict[str, Any]) -> None:
+    config = dataclasses.replace(QUICK, **changes)
+    made = setups((5,), [3])
+    agent = agent_of(GraphAgent, config, made)
+    loop, (tape,) = loop_of(config, agent, [Corridor()], made)
+    loop.run()
+    assert len(tape.episodes) > 5
+    other_made = setups((5,), [3])
+    other_made[0].frames.load_state_dict(made[0].frames.state_dict())
+    other = agent_of(GraphAgent, config, other_made)
+    for mine, its in zip(vars(made[0]).values(), vars(other_made[0]).values(), strict=True):
+        if isinstance(mine, np.random.Generator):
+            its.bit_generator.state = mine.bit_generator.state
+    other.load_state_dict(0, agent.state_dict(0))
+    for t in range(400, 450):
+        for each in (agent, other):
+            each.learn(t, [0])
+    for name, values in agent.q_network.weights(0).items():
+        assert torch.equal(values, other.q_network.weights(0)[name])
+    assert agent.metrics(0) == other.metrics(0)
+
+
+def test_metrics_say_how_large_the_graph_is_and_how_far_values_travelled() -> None:
+    traced = Traced(untried="ignored")
+    traced.walk()
+    traced.walk()
+    traced.agent.learn(10, [0])
+    metrics = traced.agent.metrics(0)
+    assert {name: metrics[name] for name in ("nodes", "edges", "visits", "mean_set_size")} == {
+        "nodes": 6, "edges": 6, "visits": 12, "mean_set_size": 2.0
+    }  # fmt: skip
+    assert metrics["travelled_steps"] > 2
+    assert metrics["refresh_passes"] <= 3
+    assert metrics["cnn_loss"] > 0
+
+
+def test_shifts_are_for_pictures() -> None:
+    vector = Task((4,), np.dtype(np.uint8), "vector", ("0", "1"))
+    with pytest.raises(UsageError, match="--shift-pixels 0"):
+        GraphAgent.check(GraphConfig(shift_pixels=2), vector)
+    GraphAgent.check(GraphConfig(), vector)
+    picture = Task((10, 10, 4), np.dtype(np.bool_), "pixels", ("0", "1"))
+    GraphAgent.check(GraphConfig(shift_pixels=2), picture)
+    (setup,) = setups((10, 10), [0])
+    config = dataclasses.replace(QUICK, shift_pixels=2)
+    agent = GraphAgent(config, Task((10, 10), np.dtype(np.uint8), "pixels", ("0", "1")), [setup], device=torch.device("cpu"))
+    ids = [setup.frames.intern(np.full((10, 10), i, np.uint8)) for i in range(2)]
+    agent.store(0, Transition((ids[0],), 0, 1.0, (ids[1],), False), 0.0, is_last=False)
+    agent.learn(10, [0])
+    assert agent.metrics(0)["cnn_loss"] > 0
+
+
+def test_a_replay_has_rows_for_each_trial() -> None:
+    made = setups((5,), [1, 2])
+    agent = agent_of(GraphAgent, QUICK, made)
+    loop, _ = loop_of(QUICK, agent, [Corridor(), Corridor()], made)
+    loop.run()
+    replay: Replay = agent.graphs.sample(7, [0, 1])
+    assert replay.s.shape == (2, 7, 1)
+    assert replay.targets.shape == replay.weights.shape == (2, 7, 2)
+
+
+def test_the_estimate_covers_what_the_graph_holds() -> None:
+    made = setups((5,), [1])
+    agent = agent_of(GraphAgent, QUICK, made)
+    loop, _ = loop_of(QUICK, agent, [Corridor()], made)
+    loop.run()
+    task = Task((5,), np.dtype(np.uint8), "vector", ("0", "1"))
+    few = dataclasses.replace(QUICK, memory_sets=agent.graphs[0].num_edges)
+    estimate = GraphAgent.memory_estimate(few, task)
+    assert estimate.num_transitions == agent.graphs[0].num_edges
+    assert estimate.table_bytes >= agent.graphs[0].nbytes - made[0].frames.nbytes

@@ -1,0 +1,69 @@
+"""Networks fitted to values: the loss by hand, several actions at once, and pictures moved by some pixels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from comper.learners.frame_bank import FrameBank
+from comper.learners.optimisers import Adam
+from comper.learners.value_regression import ValueLearner, shifted, weighted_huber_loss
+from comper.memory.frames import FrameStore
+from comper.networks.cnn import ObservationSpec, make_q_network
+
+
+def test_the_loss_is_hubers_of_the_weighted_actions_alone() -> None:
+    q = torch.tensor([[1.0, 5.0], [0.0, 0.0]])
+    targets, weights = torch.tensor([[1.5, -99.0], [3.0, 0.4]]), torch.tensor([[1.0, 0.0], [1.0, 1.0]])
+    loss, answer = weighted_huber_loss(lambda s: q, torch.zeros(2), targets, weights)
+    assert torch.isclose(loss, torch.tensor(0.5 * 0.5**2 + (3.0 - 0.5) + 0.5 * 0.4**2))
+    assert answer is q
+    stacked, _ = weighted_huber_loss(lambda s: q[None], torch.zeros(1, 2), targets[None], weights[None])
+    assert torch.isclose(stacked[0], loss)
+
+
+def learner(num_actions: int = 3) -> tuple[ValueLearner, Any]:
+    store = FrameStore((4,))
+    ids = np.array([[store.intern(np.array(frame, np.uint8))] for frame in ([255, 0, 0, 0], [0, 255, 0, 0])])
+    network = make_q_network(ObservationSpec((4,), kind="vector"), num_actions, duelling=True)
+    made = ValueLearner(
+        network,
+        FrameBank([store], torch.device("cpu")),
+        [np.random.default_rng(0)],
+        loss="huber",
+        optimiser=Adam(step_size=0.01),
+    )
+    return made, ids[None]
+
+
+def test_values_of_several_actions_are_learned_and_the_answer_is_what_was_before() -> None:
+    made, states = learner()
+    targets = np.array([[[1.0, 2.0, -9.0], [-1.0, 0.5, 0.0]]], np.float32)
+    weights = np.array([[[1, 1, 0], [1, 1, 1]]], np.float32)
+    before = made.values(states, [0])
+    assert torch.equal(made.fit_values(states, targets, weights, [0]), before)
+    for _ in range(300):
+        made.fit_values(states, targets, weights, [0])
+    found = made.values(states, [0])[0].numpy()
+    np.testing.assert_allclose(found[weights[0] > 0], targets[weights > 0], atol=0.02)
+    assert found[0, 2] > -5  # not fitted
+    loss = made.loss.read(0)
+    assert loss is not None
+    assert loss > 0
+
+
+def test_a_picture_moves_by_its_own_shift_and_its_edge_is_repeated() -> None:
+    frames = torch.arange(2 * 2 * 3 * 4).view(1, 2, 2, 3, 4)
+    moved = shifted(frames, torch.tensor([[[0, 0], [1, -2]]]))
+    assert torch.equal(moved[0, 0], frames[0, 0])
+    for picture, original in zip(moved[0, 1], frames[0, 1], strict=True):
+        rows, columns = [1, 2, 2], [0, 0, 0, 1]
+        assert torch.equal(picture, original[rows][:, columns])
+
+
+def test_pictures_with_channels_move_alike_in_all_of_them() -> None:
+    frames = torch.rand(1, 1, 1, 5, 5, 3)
+    moved = shifted(frames, torch.tensor([[[1, 1]]]))
+    assert torch.equal(moved[0, 0, 0, :4, :4], frames[0, 0, 0, 1:, 1:])
