@@ -21,14 +21,14 @@ from comper.environments.families import find_environment
 from comper.memory import propagation
 from comper.memory.frames import FrameStore, ObservationHistory
 from comper.memory.graph import TransitionGraph
-from comper.memory.propagation import Rule
+from comper.memory.propagation import ValueRule
 from comper.memory.transitions import Transition
 
 DISCOUNT = 0.99
 RULES = {
-    "max": Rule(discount=DISCOUNT),
-    "ignored": Rule(discount=DISCOUNT, untried="ignored"),
-    "ignored, λ 0.8": Rule(discount=DISCOUNT, untried="ignored", trust=0.8),
+    "max": ValueRule(discount=DISCOUNT),
+    "ignored": ValueRule(discount=DISCOUNT, untried="ignored"),
+    "ignored, λ 0.8": ValueRule(discount=DISCOUNT, untried="ignored", trust=0.8),
 }
 
 
@@ -48,7 +48,7 @@ def transitions(frames: FrameStore, environment: str) -> Iterator[Transition]:
             yield Transition(s, action, step.reward, s_next, step.terminated)
 
 
-def timed_refresh(graph: TransitionGraph, rng: np.random.Generator, rule: Rule) -> str:
+def timed_refresh(graph: TransitionGraph, rng: np.random.Generator, rule: ValueRule) -> str:
     """One refresh with random values for the new states: milliseconds and passes."""
     nodes = graph.unasked()
     graph.tell(nodes, rng.normal(0, 0.1, (len(nodes), graph.num_actions)).astype(np.float32))
@@ -94,7 +94,7 @@ def report(environment: str, sizes: list[int]) -> None:
             print(f"  {name:16} cold {cold}   warm {warm}   sweeps {only_sweeps(graph, rng, rule)}")
 
 
-def only_sweeps(graph: TransitionGraph, rng: np.random.Generator, rule: Rule) -> str:
+def only_sweeps(graph: TransitionGraph, rng: np.random.Generator, rule: ValueRule) -> str:
     """A cold refresh that does not follow chains."""
     follow: Any = propagation._follow_chains
     propagation._follow_chains = lambda terms, values, pair_values: values

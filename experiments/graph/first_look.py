@@ -20,12 +20,8 @@ CSV = ROOT / "results" / "graph" / "first_look.csv"
 COLUMNS = ("question", "environment", "variant", "seed", "frames", "last_quarter", "whole", "episodes", "cpu_seconds")
 
 OPTIONS: dict[str, Any] = {
-    "device": "cpu",
-    "workers": 0,
-    "show_progress": False,
-    "checkpoint_period_steps": 0,
-    "log_period_steps": 500,
-}
+    "device": "cpu", "workers": 0, "show_progress": False, "checkpoint_period_steps": 0, "log_period_steps": 500,
+}  # fmt: skip
 MINATAR: dict[str, Any] = {"observation": "single", "epsilon_decay_frames": 5_000, "train_period_steps": 2}
 MINIGRID: dict[str, Any] = {"observation": "single", "epsilon_decay_frames": 4_000, "train_period_steps": 2}
 LAMBDA: dict[str, Any] = {"untried": "ignored", "trust": 0.8}
@@ -42,6 +38,19 @@ UNTRIED: dict[str, dict[str, Any]] = {
 }
 QUESTIONS: dict[str, tuple[list[str], int, dict[str, Any], dict[str, dict[str, Any]]]] = {
     "untried": (["minatar:breakout", "minatar:space_invaders"], 15_000, MINATAR, UNTRIED),
+    "trust": (
+        ["minatar:breakout", "minatar:space_invaders", "minatar:asterix"],
+        15_000,
+        MINATAR,
+        {
+            "λ 0.8 growing": {**LAMBDA, "trust_grows": True},
+            "λ 0.8, acts with the graph": {**LAMBDA, "act_with": "graph"},
+            "λ 0.8, by visit": {**LAMBDA, "replay": "visit"},
+            "λ 0.8": LAMBDA,
+            "3 steps": {"targets": "steps"},
+            "λ 0.6": {**LAMBDA, "trust": 0.6},
+        },
+    ),
     "grid": (
         ["minigrid:DoorKey-5x5-v0", "minigrid:Empty-8x8-v0"],
         15_000,
@@ -88,8 +97,8 @@ def write(values: dict[str, Any]) -> None:
     print(values, flush=True)
 
 
-def run(question: str, seeds: list[int], out: Path) -> None:
-    """All runs of a question."""
+def run(question: str, seeds: list[int], out: Path, *, only: list[str]) -> None:
+    """All runs of a question, or those whose environment and variant are both named."""
     import torch
 
     from comper import train
@@ -101,6 +110,8 @@ def run(question: str, seeds: list[int], out: Path) -> None:
             for variant, changes in variants.items():
                 key = {"question": question, "environment": environment, "variant": variant, "seed": seed, "frames": frames}
                 if tuple(map(str, key.values())) in done():
+                    continue
+                if only and not (variant in only and environment in only):
                     continue
                 settings = {**shared, **changes, "frames": frames}
                 agent = settings.pop("agent", "comper")
@@ -115,10 +126,11 @@ if __name__ == "__main__":
     parser.add_argument("questions", nargs="*", choices=[*QUESTIONS, []], help="which questions, in this order")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--out", type=Path, default=Path("runs/graph"))
+    parser.add_argument("--only", nargs="*", default=[], help="environments and variants, both by name")
     parser.add_argument("--list", action="store_true")
     given = parser.parse_args()
     if given.list:
         for name, (environments, frames, _, variants) in QUESTIONS.items():
             print(f"{name}: {', '.join(environments)}; {frames:,} frames; {', '.join(variants)}")
     for name in given.questions:
-        run(name, given.seeds, given.out)
+        run(name, given.seeds, given.out, only=given.only)

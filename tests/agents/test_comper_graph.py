@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from comper.agents.agent import Task
-from comper.agents.comper_graph import GraphAgent, GraphConfig, HeldActions
+from comper.agents.comper_graph import GraphAgent, GraphConfig, HeldExploration
 from comper.agents.ddqn import DDQNAgent, DDQNConfig
 from comper.errors import UsageError
 from comper.memory.graph import Replay
@@ -137,7 +137,7 @@ def test_a_state_that_the_graph_does_not_know_is_left_to_the_network() -> None:
 
 
 def test_random_actions_are_held_with_heavy_tails_and_let_go_at_the_end_of_an_episode() -> None:
-    held = HeldActions([np.random.default_rng(0)], 10**12, most_steps=50)
+    held = HeldExploration([np.random.default_rng(0)], 10**12, most_steps=50)
     chosen = [held.choose(0, np.zeros(2, np.float32), 1.0) for _ in range(20_000)]
     lengths = np.array(list(Counter(chosen).values()))  # so many actions that none is drawn twice
     assert lengths.max() == 50
@@ -151,7 +151,7 @@ def test_random_actions_are_held_with_heavy_tails_and_let_go_at_the_end_of_an_ep
 
 
 def test_without_holding_it_is_plain_epsilon_greedy() -> None:
-    held = HeldActions([np.random.default_rng(0)], 4, most_steps=1)
+    held = HeldExploration([np.random.default_rng(0)], 4, most_steps=1)
     chosen = Counter(held.choose(0, np.array([0, 0, 1, 0], np.float32), 0.4) for _ in range(20_000))
     assert chosen[2] / 20_000 == pytest.approx(0.6 + 0.1, abs=0.02)
     assert chosen[0] / 20_000 == pytest.approx(0.1, abs=0.02)

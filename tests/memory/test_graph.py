@@ -9,7 +9,7 @@ import pytest
 
 from comper.memory.frames import FrameStore
 from comper.memory.graph import Replay, TransitionGraph, TransitionGraphs
-from comper.memory.propagation import NO_NODE, Rule
+from comper.memory.propagation import NO_NODE, ValueRule
 from comper.memory.transitions import Transition
 
 EXACT: dict[str, Any] = {"tolerance": 1e-10, "max_passes": 100_000}
@@ -92,7 +92,7 @@ def test_the_oldest_edges_are_forgotten_when_values_are_refreshed() -> None:
     walk.add(0, 0, 0.0, 1)
     assert walk.graph.num_edges == 6
     walk.tell()
-    walk.graph.refresh(Rule(discount=0.9))
+    walk.graph.refresh(ValueRule(discount=0.9))
     walk.check()
     assert (walk.graph.num_edges, walk.graph.num_nodes) == (3, 4)
     assert [walk.node(i) == NO_NODE for i in range(7)] == [True] * 3 + [False] * 4
@@ -116,7 +116,7 @@ def corridor(length: int = 6, **options: Any) -> Walk:
 
 def test_replay_draws_states_with_the_values_of_what_was_tried() -> None:
     walk = corridor()
-    travel = walk.graph.refresh(Rule(discount=0.5), tolerance=1e-9)
+    travel = walk.graph.refresh(ValueRule(discount=0.5), tolerance=1e-9)
     assert travel.num_passes <= 3
     assert travel.residual <= 1e-9
     assert travel.num_steps > 1
@@ -136,7 +136,7 @@ def test_pairs_are_drawn_by_sets_by_visits_or_by_surprise() -> None:
         walk.add(1, 0, 0.0, 1)  # now 98 of the 100 visits
 
     def share(replay: str) -> float:
-        walk.graph.refresh(Rule(discount=0.5), replay=replay)
+        walk.graph.refresh(ValueRule(discount=0.5), replay=replay)
         drawn = walk.graph.sample(20_000, np.random.default_rng(0), all_tried=False)
         return float(((drawn.nodes == walk.node(1)) & (drawn.weights[:, 0] > 0)).mean())
 
@@ -151,9 +151,9 @@ def test_double_lets_the_newest_values_choose_and_those_before_say() -> None:
     walk.add(1, 0, -1.0, 0, terminal=True)
     for q in ([0.0, 7.0, 0.5], [0.0, 1.0, 2.0]):
         walk.graph.tell(np.array([0]), np.array([q], np.float32))
-    walk.graph.refresh(Rule(discount=0.9))
+    walk.graph.refresh(ValueRule(discount=0.9))
     assert walk.graph.state_dict()["nodes"]["value"].tolist() == [2.0]
-    walk.graph.refresh(Rule(discount=0.9), double=True)
+    walk.graph.refresh(ValueRule(discount=0.9), double=True)
     assert walk.graph.state_dict()["nodes"]["value"].tolist() == [0.5]
 
 
@@ -165,7 +165,7 @@ def test_a_graph_read_back_goes_on_as_if_nothing_had_happened() -> None:
             s, a, s_next = rng.integers(12), rng.integers(2), rng.integers(12)
             walk.add(int(s), int(a), float(s == 3), int(s_next), terminal=bool(s == 3))
         walk.tell(0.25)
-        walk.graph.refresh(Rule(discount=0.9), replay="surprise")
+        walk.graph.refresh(ValueRule(discount=0.9), replay="surprise")
         return walk.graph.sample(64, rng)
 
     walk = Walk(capacity=60)
@@ -187,7 +187,7 @@ def test_a_graph_read_back_goes_on_as_if_nothing_had_happened() -> None:
 def test_graphs_of_several_trials_draw_each_with_its_own_generator() -> None:
     walks = [corridor(4), corridor(6)]
     for walk in walks:
-        walk.graph.refresh(Rule(discount=0.5))
+        walk.graph.refresh(ValueRule(discount=0.5))
     together = TransitionGraphs([walk.graph for walk in walks], [np.random.default_rng(i) for i in range(2)])
     both = together.sample(8, [0, 1])
     alone = walks[1].graph.sample(8, np.random.default_rng(1))
@@ -203,7 +203,7 @@ def test_an_empty_graph_has_nothing_to_sample_and_bad_options_are_refused() -> N
     with pytest.raises(ValueError, match="capacity = 0"):
         Walk(capacity=0)
     with pytest.raises(ValueError, match="replay = 'x': must be one of set, visit, surprise"):
-        corridor().graph.refresh(Rule(discount=0.5), replay="x")
+        corridor().graph.refresh(ValueRule(discount=0.5), replay="x")
 
 
 # Tabular tasks: value iteration written here, over the process as it was estimated.
@@ -236,7 +236,7 @@ def plain_value_iteration(outcomes: dict[tuple[int, int], dict[tuple[float, int,
 def graph_values(walk: Walk, discount: float) -> dict[tuple[int, int], float]:
     """Q of every pair of the graph, by the states' numbers."""
     walk.tell(0.0)
-    walk.graph.refresh(Rule(discount=discount), **EXACT)
+    walk.graph.refresh(ValueRule(discount=discount), **EXACT)
     state = walk.graph.state_dict()["nodes"]
     numbers = walk.frames.gather(state["state"].astype(np.int64)[:, 0])[:, 0]
     pairs = np.argwhere(state["visits"] > 0).tolist()

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from comper.memory.propagation import NO_NODE, Layout, Rule, layout_of, solve, terms_of, travelled
+from comper.memory.propagation import NO_NODE, Layout, ValueRule, layout_of, solve, terms_of, travelled
 
 Edge = tuple[int, int, float, int, int]
 """State, action, reward, state that followed (NO_NODE: game over), count."""
@@ -24,7 +24,7 @@ def solved(edges: list[Edge], q: Any, *, start: Any = None, max_passes: int = 10
     """V and the pairs' values as a dictionary, with the number of passes."""
     values = np.asarray(q, np.float32)
     placed = layout(edges, len(values))
-    found = solve(terms_of(placed, Rule(**rule), values), start, tolerance=1e-10, max_passes=max_passes)
+    found = solve(terms_of(placed, ValueRule(**rule), values), start, tolerance=1e-10, max_passes=max_passes)
     keys = zip(placed.pair_node.tolist(), placed.pair_action.tolist(), strict=True)
     return found, dict(zip(keys, found.pair_values.tolist(), strict=True))
 
@@ -115,6 +115,12 @@ def test_trust_below_one_gives_the_lambda_returns_of_a_trajectory() -> None:
         following = trust * g + (1 - trust) * float(q[i].max())
 
 
+def test_trust_that_grows_is_lambda_after_one_visit_and_more_after_more() -> None:
+    edges = [(0, 0, 1.0, NO_NODE, 1), (1, 0, 1.0, NO_NODE, 2), (1, 1, -1.0, NO_NODE, 2)]
+    found, _ = solved(edges, np.zeros((2, 2)), discount=0.9, untried="ignored", trust=0.8, trust_grows=True)
+    assert found.values.tolist() == pytest.approx([0.8, 4 / 4.25])
+
+
 @pytest.mark.parametrize("untried", ["max", "chosen", "ignored"])
 @pytest.mark.parametrize(("k", "trust"), [(0.0, 1.0), (0.5, 1.0), (0.0, 0.7), (1.0, 0.5)])
 @pytest.mark.parametrize("seed", range(3))
@@ -145,13 +151,13 @@ def test_a_ring_is_worth_its_reward_for_ever() -> None:
 def test_the_network_that_chooses_may_be_another_than_the_one_that_says() -> None:
     placed = layout([(0, 0, -1.0, NO_NODE, 1)], 1)
     newest, before = np.array([[0.0, 1.0, 2.0]], np.float32), np.array([[0.0, 7.0, 0.5]], np.float32)
-    assert solve(terms_of(placed, Rule(discount=0.9), before, newest)).values[0] == 0.5
+    assert solve(terms_of(placed, ValueRule(discount=0.9), before, newest)).values[0] == 0.5
 
 
 def test_a_value_rests_on_as_many_steps_as_were_observed_before_the_networks_word() -> None:
     edges = [(0, 0, 1.0, 1, 1), (1, 0, 1.0, 2, 1), (2, 0, -9.0, 3, 1)]
     q = np.array([[0, 0], [0, 0], [0, 5], [0, 0]], np.float32)
-    terms = terms_of(layout(edges, 4), Rule(discount=0.5), q)
+    terms = terms_of(layout(edges, 4), ValueRule(discount=0.5), q)
     # At 2 the untried action is better: nothing observed. 1 rests on one step, 0 on one and a discounted one more.
     assert travelled(terms, solve(terms)).tolist() == pytest.approx([1.5, 1.0, 0.0, 0.0])
 
@@ -159,7 +165,7 @@ def test_a_value_rests_on_as_many_steps_as_were_observed_before_the_networks_wor
 def test_a_graph_without_edges_has_the_networks_values() -> None:
     nothing = np.zeros(0, np.int64)
     empty = layout_of(source=nothing, action=nothing, reward=np.zeros(0), target=nothing, count=nothing, num_nodes=2)
-    terms = terms_of(empty, Rule(discount=0.9), np.array([[1, 2], [4, 3]], np.float32))
+    terms = terms_of(empty, ValueRule(discount=0.9), np.array([[1, 2], [4, 3]], np.float32))
     assert solve(terms).values.tolist() == [2.0, 4.0]
     assert travelled(terms, solve(terms)).tolist() == [0.0, 0.0]
 

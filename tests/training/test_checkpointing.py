@@ -61,7 +61,14 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "comper-single": {"memory_sets": 60, "sets_per_training": 20, "qlstm_gradient_momentum": 0.5},
     "dqn": {"replay_capacity": 40},
     "ddqn": {"replay_capacity": 40},
-    "comper": {"memory_sets": 60, "refresh_period_steps": 20, "held_steps": 50, "replay": "surprise", "double": True},
+    "comper": {
+        "memory_sets": 60,
+        "refresh_period_steps": 20,
+        "held_steps": 50,
+        "replay": "surprise",
+        "double": True,
+        "epsilon_decay_frames": 100_000,
+    },
 }
 
 

@@ -1,8 +1,8 @@
 """`comper`: values travel over the graph of similar transitions, and the Q-network is fitted to them. D6.
 
-COMPER's sets of similar transitions are the edges of a graph of the environment, as far as it was met. In place of a QLSTM that
-predicts the following Q-value, values travel over the whole graph every few hundred steps. The targets of the updates between
-are data: an update is one pass forward and one back, without a target network.
+COMPER's sets of similar transitions are the edges of a graph of the environment, as far as it was met. In place of a QLSTM
+that predicts the following Q-value, values travel over the whole graph every few hundred steps. The targets of the updates
+between are data: an update is one pass forward and one back, without a target network.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from comper.agents.agent import Agent, AgentSpec, MemoryEstimate, NetworkFactory, Part, Task, TrialSetup
 from comper.errors import UsageError
 from comper.memory.graph import BYTES_PER_EDGE, TransitionGraph, TransitionGraphs
-from comper.memory.propagation import NO_NODE, Rule
+from comper.memory.propagation import NO_NODE, ValueRule
 from comper.memory.transitions import ReplayMemories, Transition
 from comper.protocol import AgentConfig
 from comper.settings import setting
@@ -52,6 +52,7 @@ class GraphConfig(AgentConfig):
     )
     prior_visits: float = setting(0.0, "D6", "visits that the network's value of a tried action counts as", most=1e6)
     trust: float = setting(1.0, "D6", "λ, weight of the graph's value of a state; 1 - λ: of the network's", most=1)
+    trust_grows: bool = setting(False, "D6", "λ is that of a state left once, and goes towards 1 with the times it was left")
     double: bool = setting(False, "D6", "the network's newest values choose, those before say what the choice is worth")
     asked_states: int = setting(
         2_000, "D6", "states about which the network is asked again before values travel, besides all new ones", least=0
@@ -84,18 +85,19 @@ class GraphConfig(AgentConfig):
     adam_epsilon: float = setting(1.5e-4, "D6", "constant added to the root in Adam", above=0)
 
     @property
-    def rule(self) -> Rule:
+    def rule(self) -> ValueRule:
         """How the graph and the network are put together."""
-        return Rule(
+        return ValueRule(
             discount=self.discount,
             untried=self.untried,
             prior_visits=self.prior_visits,
             trust=self.trust,
+            trust_grows=self.trust_grows,
             bonus=self.count_bonus,
         )
 
 
-class HeldActions:
+class HeldExploration:
     """ε-greedy whose random actions are held for a while (Dabney et al. 2021), for T trials."""
 
     def __init__(self, rngs: Sequence[np.random.Generator], num_actions: int, most_steps: int):
@@ -142,7 +144,7 @@ class GraphAgent(Agent):
         self.config = config
         self._sampling = [trial.sampling for trial in trials]
         self.bank = FrameBank([trial.frames for trial in trials], device)
-        self.explorer = HeldActions([trial.exploration for trial in trials], task.num_actions, config.held_steps)
+        self.explorer = HeldExploration([trial.exploration for trial in trials], task.num_actions, config.held_steps)
         adam = Adam(step_size=config.step_size, epsilon=config.adam_epsilon)
         network, rngs = self.networks(config, task)["CNN"], [trial.weights for trial in trials]
         self.q_network = ValueLearner(network, self.bank, rngs, loss="huber", optimiser=adam)

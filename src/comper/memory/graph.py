@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from comper.memory.frames import FrameStore
 from comper.memory.indexes import NO_MATCH, TransitionKey, make_index
-from comper.memory.propagation import NO_NODE, Layout, Rule, layout_of, solve, terms_of, travelled
+from comper.memory.propagation import NO_NODE, Layout, ValueRule, layout_of, solve, terms_of, travelled
 from comper.memory.transitions import Transition
 
 REPLAY = ("set", "visit", "surprise")
@@ -225,7 +225,7 @@ class TransitionGraph:
 
     def refresh(
         self,
-        rule: Rule,
+        rule: ValueRule,
         *,
         double: bool = False,
         replay: str = "set",
@@ -264,8 +264,8 @@ class TransitionGraph:
         if replay == "set":
             return by_set
         targets, q = (self._nodes[name][layout.pair_node, layout.pair_action] for name in ("target", "q"))
-        surprise = np.sqrt(np.abs(targets - q))
-        return by_set / max(by_set.sum(), 1.0) + surprise / max(float(surprise.sum()), 1e-9)
+        surprise = np.sqrt(np.abs(targets - q)).astype(np.float64)
+        return np.asarray(by_set / max(by_set.sum(), 1.0) + surprise / max(float(surprise.sum()), 1e-9))
 
     def tried_values(self, node: int) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
         """Values of a node's actions and how often each was tried, both of the last refresh."""

@@ -1,8 +1,8 @@
 """Values that travel over a graph of transitions: sweeps to convergence, vectorised, in double precision.
 
 Q(s, a) of an action that was tried is the average over its outcomes, each counted as often as it was met: Σ w (r + γ V(s')).
-V(s) is the best of these, and of what a network says about actions that were not tried (`Rule`). A state that was only ever
-reached, and never left, has the network's value alone.
+V(s) is the best of these, and of what a network says about actions that were not tried (`ValueRule`). A state that was only
+ever reached, and never left, has the network's value alone.
 
 A sweep moves values by one step. Between sweeps chains are followed to their end: where the best action of a state has met
 a single outcome, V(s) = R + G V(next), and composing such rules with themselves doubles the steps they cover. So a
@@ -70,7 +70,7 @@ def layout_of(*, source: Ints, action: Ints, reward: Floats, target: Ints, count
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rule:
+class ValueRule:
     """How what was met and what a network says are put together.
 
     untried: `max`, V(s) is the best of both; `chosen`, the network chooses the action, and where it was tried the graph
@@ -83,6 +83,8 @@ class Rule:
     """The network's value of a tried action counts as so many visits of it."""
     trust: float = 1.0
     """λ: V(s) = λ (as above) + (1 - λ) max Q(s, ·) of the network, as in Peng's Q(λ)."""
+    trust_grows: bool = False
+    """Whether λ is that of a state that was left once, and goes towards 1 with the number of times n: n / (n + 1/λ - 1)."""
     bonus: float = 0.0
     """β: an action pays β/√n more after n visits, and β more before its first one."""
 
@@ -105,10 +107,11 @@ class Terms(NamedTuple):
     """(N,) what a state is worth without any of its pairs; -inf: nothing is known."""
     anchor: Floats
     """(N,)"""
-    trust: float
+    trust: Floats
+    """(N,) λ."""
 
 
-def terms_of(layout: Layout, rule: Rule, q: NDArray[np.float32], q_chooser: NDArray[np.float32] | None = None) -> Terms:
+def terms_of(layout: Layout, rule: ValueRule, q: NDArray[np.float32], q_chooser: NDArray[np.float32] | None = None) -> Terms:
     """The equations for Q-values (N, A) of a network; another's, `q_chooser`, may choose which of them is the best."""
     if rule.untried not in UNTRIED:
         raise ValueError(f"untried = {rule.untried!r}: must be one of {', '.join(UNTRIED)}.")
@@ -132,7 +135,17 @@ def terms_of(layout: Layout, rule: Rule, q: NDArray[np.float32], q_chooser: NDAr
     prior = (1 - factor) * q[layout.pair_node, layout.pair_action]
     edge_bonus = np.repeat(rule.bonus / np.sqrt(layout.pair_visits), layout.num_outcomes)
     discount = np.where(layout.target == NO_NODE, 0.0, rule.discount)
-    return Terms(layout, layout.reward + edge_bonus, discount, factor, prior, is_allowed, other, anchor, rule.trust)
+    trust = _trust(layout, rule)
+    return Terms(layout, layout.reward + edge_bonus, discount, factor, prior, is_allowed, other, anchor, trust)
+
+
+def _trust(layout: Layout, rule: ValueRule) -> Floats:
+    """λ of every state."""
+    trust = np.full(layout.num_nodes, rule.trust)
+    if rule.trust_grows and rule.trust > 0 and len(layout.inner):
+        visits = np.add.reduceat(layout.pair_visits, layout.node_start)
+        trust[layout.inner] = visits / (visits + 1 / rule.trust - 1)
+    return trust
 
 
 def _at(q: NDArray[np.float32] | NDArray[np.bool_], actions: Ints) -> Floats:
@@ -181,7 +194,8 @@ def _best(terms: Terms, pair_values: Floats) -> Floats:
     inner, values = terms.layout.inner, terms.other.copy()
     if len(inner):
         best = np.maximum.reduceat(np.where(terms.is_allowed, pair_values, -np.inf), terms.layout.node_start)
-        values[inner] = terms.trust * np.maximum(best, terms.other[inner]) + (1 - terms.trust) * terms.anchor[inner]
+        trust = terms.trust[inner]
+        values[inner] = trust * np.maximum(best, terms.other[inner]) + (1 - trust) * terms.anchor[inner]
     return values
 
 
@@ -207,8 +221,9 @@ def _follow_chains(terms: Terms, values: Floats, pair_values: Floats) -> Floats:
     # V(node) = R + G V(next); everywhere else V = R.
     rest, gain, following = values.copy(), np.zeros(layout.num_nodes), np.arange(layout.num_nodes)
     own = terms.factor[pairs] * terms.reward[edges] + terms.prior[pairs]
-    rest[nodes] = terms.trust * own + (1 - terms.trust) * terms.anchor[nodes]
-    gain[nodes] = terms.trust * terms.factor[pairs] * terms.discount[edges]
+    trust = terms.trust[nodes]
+    rest[nodes] = trust * own + (1 - trust) * terms.anchor[nodes]
+    gain[nodes] = trust * terms.factor[pairs] * terms.discount[edges]
     following[nodes] = layout.target[edges]
     while len(nodes):
         ahead = following[nodes]

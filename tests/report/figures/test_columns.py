@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from comper.agents.comper import ComperAgent, ComperConfig
+from comper.agents.comper_graph import GraphAgent, GraphConfig
 from comper.agents.dqn import DQNAgent, DQNConfig
 from comper.memory.transitions import Transition
 from comper.report.figures.columns import AT_THE_END, COUNTERS, KNOWN_COLUMNS, OVER_EPISODES, OVER_TRAINING, SIZES, column_info
@@ -16,7 +19,10 @@ def test_known_columns_have_units() -> None:
 
 def test_every_column_that_our_agents_log_has_a_label_and_those_of_the_papers_figures_are_logged() -> None:
     logged: set[str] = set()
-    for kind, config in ((ComperAgent, ComperConfig()), (DQNAgent, DQNConfig(observation="single"))):
+    agents: tuple[Any, ...] = (
+        (ComperAgent, ComperConfig()), (DQNAgent, DQNConfig(observation="single")), (GraphAgent, GraphConfig())
+    )  # fmt: skip
+    for kind, config in agents:
         (setup,) = setups((3,), [0])
         agent = agent_of(kind, config, [setup])
         frame = setup.frames.intern(setup.exploration.integers(9, size=3).astype("uint8"))

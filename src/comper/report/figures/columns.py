@@ -35,6 +35,12 @@ KNOWN_COLUMNS = {
     "similar_hits": ColumnInfo("transitions that joined a set"),
     "mean_set_size": ColumnInfo("members per set"),
     "max_set_size": ColumnInfo("members of the largest set"),
+    "nodes": ColumnInfo("states met"),
+    "edges": ColumnInfo("sets of similar transitions"),
+    "visits": ColumnInfo("transitions met"),
+    "travelled_steps": ColumnInfo("steps that values travelled"),
+    "refresh_passes": ColumnInfo("sweeps over the graph"),
+    "refresh_residual": ColumnInfo("change in the last sweep"),
     "bytes_held": ColumnInfo("memory held, MB", 1e-6),
     "steps_per_second": ColumnInfo("agent steps per second"),
 }
@@ -64,6 +70,13 @@ OVER_TRAINING = (
         "Sizes of similar-transition sets through training",
         "Mean number of transitions in a set of similar ones, over all trials; the band spans the trials.",
         (("mean_set_size",),),
+    ),
+    ColumnFigure(
+        "travelled_steps",
+        "How far values travelled",
+        "Observed steps that the value of a state rests on before the network's word, discounted as the values are; mean over "
+        "all states that were left, and over the trials; the band spans the trials.",
+        (("travelled_steps",),),
     ),
 )
 """Drawn over frames, a panel for each game."""
@@ -96,6 +109,13 @@ SIZES = (
         "TM is shown at its largest between two lines of the log; logs without that figure (tm_peak_sets) show it as it was "
         "when the line was written, which with the paper's settings is just after it was emptied.",
         (("tm_peak_sets", "tm_sets"), ("rtm_sets",)),
+    ),
+    ColumnFigure(
+        "graph_sizes",
+        "The graph through training",
+        "States met (nodes, above), sets of similar transitions between them (edges), all transitions met (visits, below), "
+        "mean of trials. The more visits there are for each set, the more recurs, and the more the graph knows.",
+        (("nodes",), ("edges",), ("visits",)),
     ),
 )
 """Drawn over frames, a row for each entry and a column for each agent."""
