@@ -24,17 +24,19 @@ OPTIONS: dict[str, Any] = {
 }  # fmt: skip
 MINATAR: dict[str, Any] = {"observation": "single", "epsilon_decay_frames": 5_000, "train_period_steps": 2}
 MINIGRID: dict[str, Any] = {"observation": "single", "epsilon_decay_frames": 4_000, "train_period_steps": 2}
-LAMBDA: dict[str, Any] = {"untried": "ignored", "trust": 0.8}
+PLAIN: dict[str, Any] = {"trust": 1.0, "trust_grows": False}
+LAMBDA: dict[str, Any] = {"untried": "ignored", "trust": 0.8, "trust_grows": False}
+GROWING: dict[str, Any] = {**LAMBDA, "trust_grows": True}
 DDQN: dict[str, Any] = {"agent": "ddqn", "step_size": 0.00025}
 DQN: dict[str, Any] = {"agent": "dqn", "epsilon_end": 0.01}
 
 UNTRIED: dict[str, dict[str, Any]] = {
-    "max": {"untried": "max"},
+    "max": {**PLAIN, "untried": "max"},
     "λ 0.8": LAMBDA,
     "3 steps": {"targets": "steps"},
-    "chosen": {"untried": "chosen"},
-    "max, k 0.25": {"untried": "max", "prior_visits": 0.25},
-    "ignored": {"untried": "ignored"},
+    "chosen": {**PLAIN, "untried": "chosen"},
+    "max, k 0.25": {**PLAIN, "untried": "max", "prior_visits": 0.25},
+    "ignored": {**PLAIN, "untried": "ignored"},
 }
 QUESTIONS: dict[str, tuple[list[str], int, dict[str, Any], dict[str, dict[str, Any]]]] = {
     "untried": (["minatar:breakout", "minatar:space_invaders"], 15_000, MINATAR, UNTRIED),
@@ -43,7 +45,7 @@ QUESTIONS: dict[str, tuple[list[str], int, dict[str, Any], dict[str, dict[str, A
         15_000,
         MINATAR,
         {
-            "λ 0.8 growing": {**LAMBDA, "trust_grows": True},
+            "λ 0.8 growing": GROWING,
             "λ 0.8, acts with the graph": {**LAMBDA, "act_with": "graph"},
             "λ 0.8, by visit": {**LAMBDA, "replay": "visit"},
             "λ 0.8": LAMBDA,
@@ -51,15 +53,35 @@ QUESTIONS: dict[str, tuple[list[str], int, dict[str, Any], dict[str, dict[str, A
             "λ 0.6": {**LAMBDA, "trust": 0.6},
         },
     ),
+    "parts": (
+        ["minatar:breakout", "minatar:space_invaders", "minatar:asterix"],
+        15_000,
+        MINATAR,
+        {
+            "growing": GROWING,
+            "3 steps": {"targets": "steps"},
+            "ddqn": DDQN,
+            "growing, acts with the graph": {**GROWING, "act_with": "graph"},
+            "growing, by visit": {**GROWING, "replay": "visit"},
+            "growing, by surprise": {**GROWING, "replay": "surprise"},
+            "growing, one action": {**GROWING, "all_tried": False},
+            "growing, max": {**GROWING, "untried": "max"},
+        },
+    ),
     "grid": (
-        ["minigrid:DoorKey-5x5-v0", "minigrid:Empty-8x8-v0"],
+        ["minigrid:DoorKey-5x5-v0", "minigrid:Empty-8x8-v0", "minigrid:FourRooms-v0"],
         15_000,
         MINIGRID,
         {
-            "λ 0.8": LAMBDA,
-            "max, bonus 0.05": {"untried": "max", "count_bonus": 0.05},
-            "λ 0.8, acts with the graph": {**LAMBDA, "act_with": "graph"},
-            "max, acts with the graph, bonus 0.05": {"act_with": "graph", "count_bonus": 0.05},
+            "growing": GROWING,
+            "growing, acts with the graph": {**GROWING, "act_with": "graph"},
+            "growing, bonus 0.05": {**GROWING, "untried": "max", "count_bonus": 0.05},
+            "growing, acts with the graph, bonus 0.05": {
+                **GROWING,
+                "untried": "max",
+                "act_with": "graph",
+                "count_bonus": 0.05,
+            },
             "3 steps": {"targets": "steps"},
             "ddqn": DDQN,
             "dqn": DQN,

@@ -19,7 +19,15 @@ from comper.memory.transitions import Transition
 from tests.toys import Corridor, agent_of, loop_of, setups
 
 QUICK = GraphConfig(
-    replay_start_steps=10, refresh_period_steps=20, epsilon_decay_frames=200, frames=300, discount=0.9, step_size=0.001
+    replay_start_steps=10,
+    refresh_period_steps=20,
+    epsilon_decay_frames=200,
+    frames=300,
+    discount=0.9,
+    step_size=0.001,
+    trust=1.0,
+    untried="max",
+    train_period_steps=1,
 )
 
 
@@ -181,7 +189,8 @@ def test_without_the_graph_and_the_rest_it_is_double_dqn_with_steps() -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {}, {"replay": "visit", "untried": "ignored", "trust": 0.8}, {"double": True, "replay": "surprise", "held_steps": 20},
+        {}, {"replay": "visit", "untried": "ignored", "trust": 0.8, "trust_grows": False},
+        {"double": True, "replay": "surprise", "held_steps": 20},
         {"targets": "steps"}, {"count_bonus": 0.1, "act_with": "graph", "memory_sets": 9}, {"untried": "chosen"},
         {"prior_visits": 0.5, "all_tried": False, "duelling": False},
     ],

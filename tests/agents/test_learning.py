@@ -31,7 +31,7 @@ QUICK_DQN = DQNConfig(**QUICK, observation="single", target_period_steps=50, los
 
 
 QUICK_DDQN = DDQNConfig(**QUICK, observation="single", target_period_steps=50, discount=0.9)
-QUICK_GRAPH = GraphConfig(**QUICK, refresh_period_steps=50, discount=0.9)
+QUICK_GRAPH = GraphConfig(**QUICK, refresh_period_steps=50, train_period_steps=1, discount=0.9)
 AGENTS: list[tuple[type[Agent], AgentConfig]] = [
     (ComperAgent, QUICK_COMPER), (DQNAgent, QUICK_DQN), (DDQNAgent, QUICK_DDQN), (GraphAgent, QUICK_GRAPH)
 ]  # fmt: skip

@@ -45,14 +45,14 @@ class GraphConfig(AgentConfig):
     refresh_period_steps: int = setting(500, "D6", "agent steps between two times that values travel over the graph")
     refresh_passes: int = setting(60, "D6", "sweeps over the graph at a time, at most", most=100_000)
     untried: str = setting(
-        "max",
+        "ignored",
         "D6",
         "actions not tried in a state: max, the network's values compete; chosen, the network's best action counts; ignored",
         ("max", "chosen", "ignored"),
     )
     prior_visits: float = setting(0.0, "D6", "visits that the network's value of a tried action counts as", most=1e6)
-    trust: float = setting(1.0, "D6", "λ, weight of the graph's value of a state; 1 - λ: of the network's", most=1)
-    trust_grows: bool = setting(False, "D6", "λ is that of a state left once, and goes towards 1 with the times it was left")
+    trust: float = setting(0.8, "D6", "λ, weight of the graph's value of a state; 1 - λ: of the network's", most=1)
+    trust_grows: bool = setting(True, "D6", "λ is that of a state left once, and goes towards 1 with the times it was left")
     double: bool = setting(False, "D6", "the network's newest values choose, those before say what the choice is worth")
     asked_states: int = setting(
         2_000, "D6", "states about which the network is asked again before values travel, besides all new ones", least=0
@@ -64,14 +64,14 @@ class GraphConfig(AgentConfig):
     )
     all_tried: bool = setting(True, "D6", "fit all actions tried in a replayed state, not one")
     batch_size: int = setting(32, "D6", "states replayed for one update", most=65_536)
-    train_period_steps: int = setting(1, "D6", "agent steps between updates", synonyms=("train_freq",))
+    train_period_steps: int = setting(2, "D6", "agent steps between updates", synonyms=("train_freq",))
     replay_start_steps: int = setting(1_000, "D6", "agent steps of random policy before the first update")
     num_steps: int = setting(3, "D6", "with targets = steps: steps of rewards in a target", most=1_000)
     target_period_steps: int = setting(1_000, "D6", "with targets = steps: agent steps between copies to the target network")
     reward_clip: float = setting(1.0, "D6", "rewards are learned from within ± this (scores stay raw); 0: not clipped")
     # Exploration
     epsilon_end: float = setting(0.01, "D6", "final exploration rate", most=1)
-    epsilon_decay_frames: int = setting(20_000, "D6", "frames over which ε falls linearly from 1")
+    epsilon_decay_frames: int = setting(10_000, "D6", "frames over which ε falls linearly from 1")
     held_steps: int = setting(1, "D6", "agent steps that a random action is held at most; P(n or more) = 1/n", most=10_000)
     act_with: str = setting(
         "network", "D6", "who says what an action is worth: the network, or the graph where the action was tried",

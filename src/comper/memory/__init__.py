@@ -6,13 +6,16 @@ Start with `CompactMemory`. The other classes are the parts that the paper's age
     make_index              the Transition Memory Index TMI: finds the set that a transition belongs to
     TransitionMemory        TM; ReducedTransitionMemory, RTM; both for T trials at once: TransitionMemories, ...
     ReplayMemory            the replay memory of DQN; for T trials, with returns over n steps: ReplayMemories
+    TransitionGraph         sets of similar transitions as edges between states, over which values travel
 """
 
 from comper.memory.compact import CompactMemory, SampledTransitions
 from comper.memory.compressed import make_frame_store
 from comper.memory.frame_archive import FrameArchive
 from comper.memory.frames import FrameStore, ObservationHistory
+from comper.memory.graph import TransitionGraph, TransitionGraphs
 from comper.memory.indexes import NO_MATCH, SimilarityIndex, TransitionKey, make_index
+from comper.memory.propagation import ValueRule
 from comper.memory.transition_memory import (
     ReducedTransitionMemories,
     ReducedTransitionMemory,
@@ -38,9 +41,12 @@ __all__ = [
     "SimilarityIndex",
     "Transition",
     "TransitionBatch",
+    "TransitionGraph",
+    "TransitionGraphs",
     "TransitionKey",
     "TransitionMemories",
     "TransitionMemory",
+    "ValueRule",
     "make_frame_store",
     "make_index",
 ]

@@ -233,8 +233,11 @@ def _follow_chains(terms: Terms, values: Floats, pair_values: Floats) -> Floats:
     return np.asarray(rest + gain * values[following])
 
 
-def travelled(terms: Terms, solution: Solution, *, max_passes: int = 20) -> Floats:
-    """(N,) how many observed steps a value rests on before the network's word, discounted as the values themselves are."""
+def travelled(terms: Terms, solution: Solution, *, max_passes: int = 5) -> Floats:
+    """(N,) how many observed steps a value rests on before the network's word, discounted as the values themselves are.
+
+    It is for a log, so it takes few passes: where ways branch often it is less than the truth.
+    """
     if not len(terms.layout.inner):
         return np.zeros(terms.layout.num_nodes)
     choice, is_graph = _choices(terms, solution.pair_values)
