@@ -62,6 +62,7 @@ QUESTIONS: dict[str, tuple[list[str], int, dict[str, Any], dict[str, dict[str, A
             "3 steps": {"targets": "steps"},
             "ddqn": DDQN,
             "growing, acts with the graph": {**GROWING, "act_with": "graph"},
+            "growing from λ 0.6": {**GROWING, "trust": 0.6},
             "growing, by visit": {**GROWING, "replay": "visit"},
             "growing, by surprise": {**GROWING, "replay": "surprise"},
             "growing, one action": {**GROWING, "all_tried": False},
@@ -76,7 +77,7 @@ QUESTIONS: dict[str, tuple[list[str], int, dict[str, Any], dict[str, dict[str, A
             "growing": GROWING,
             "growing, acts with the graph": {**GROWING, "act_with": "graph"},
             "growing, bonus 0.05": {**GROWING, "untried": "max", "count_bonus": 0.05},
-            "growing, acts with the graph, bonus 0.05": {
+            "growing, acts with the graph, bonus 0.05 by live counts": {
                 **GROWING,
                 "untried": "max",
                 "act_with": "graph",

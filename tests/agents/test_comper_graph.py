@@ -136,6 +136,23 @@ def test_it_acts_with_the_network_or_with_what_the_graph_knows() -> None:
         assert q.tolist() == pytest.approx([max(expected)], abs=1e-6)
 
 
+def test_an_action_tried_since_the_last_refresh_pays_a_smaller_bonus_at_once() -> None:
+    traced = Traced(act_with="graph", untried="ignored", count_bonus=0.6)
+    traced.store(0, 1, 0.0, 1, terminal=True)
+    traced.agent.learn(10, [0])
+    network = traced.table()[0]
+
+    def values() -> Any:
+        return traced.agent._known_values(0, [traced.states[0]], network)
+
+    assert values().tolist() == pytest.approx([network[0] + 0.6, 0.6])
+    for _ in range(4):
+        traced.store(0, 0, 0.0, 1, terminal=True)
+    for _ in range(3):
+        traced.store(0, 1, 0.0, 1, terminal=True)
+    assert values().tolist() == pytest.approx([network[0] + 0.3, 0.3])
+
+
 def test_a_state_that_the_graph_does_not_know_is_left_to_the_network() -> None:
     traced = Traced(act_with="graph")
     traced.store(0, 1, 1.0, 1, terminal=True)

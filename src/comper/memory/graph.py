@@ -111,6 +111,7 @@ class TransitionGraph:
             asked=(np.int64, ()),  # the number of that question; 0: not asked yet
             target=(np.float32, (num_actions,)),  # of the tried actions, since the last refresh
             visits=(np.int32, (num_actions,)),  # of each action, up to the last refresh
+            tries=(np.int32, (num_actions,)),  # of each action, up to now
         )
         self._edges = Columns(
             source=(np.int32, ()),
@@ -148,6 +149,7 @@ class TransitionGraph:
             self._edges["count"][row] = 0
             self._count_ends(key, 1)
         self._edges["count"][edge - self._num_forgotten] += 1
+        self._nodes["tries"][source, transition.a] += 1
         return edge
 
     def find(self, state: Sequence[int]) -> int:
@@ -162,7 +164,7 @@ class TransitionGraph:
         node = heapq.heappop(self._free) if self._free else self._end
         self._end = max(self._end, node + 1)
         self._nodes.reserve(self._end)
-        for name in ("degree", "value", "asked", "visits"):
+        for name in ("degree", "value", "asked", "visits", "tries"):
             self._nodes[name][node] = 0
         self._nodes["state"][node] = state
         self._index.update_index(node, TransitionKey(state, 0, 0.0, ()))  # it keeps the frames
@@ -184,8 +186,9 @@ class TransitionGraph:
         if excess <= 0:
             return
         keys = list(self._edge_rows)[:excess]  # dictionaries remember the order in which keys came
-        for key in keys:
+        for key, count in zip(keys, self._edges["count"].tolist(), strict=False):
             del self._edge_rows[key]
+            self._nodes["tries"][key[0], key[1]] -= count
         for array in self._edges.arrays.values():
             array[: len(array) - excess] = array[excess:].copy()
         self._num_forgotten += excess
@@ -267,9 +270,9 @@ class TransitionGraph:
         surprise = np.sqrt(np.abs(targets - q)).astype(np.float64)
         return np.asarray(by_set / max(by_set.sum(), 1.0) + surprise / max(float(surprise.sum()), 1e-9))
 
-    def tried_values(self, node: int) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
-        """Values of a node's actions and how often each was tried, both of the last refresh."""
-        return self._nodes["target"][node], self._nodes["visits"][node]
+    def tried_values(self, node: int) -> tuple[NDArray[np.float32], NDArray[np.int32], NDArray[np.int32]]:
+        """Values of a node's actions, how often each had been tried when they were computed, and how often up to now."""
+        return self._nodes["target"][node], self._nodes["visits"][node], self._nodes["tries"][node]
 
     def sample(self, batch_size: int, rng: np.random.Generator, *, all_tried: bool = True) -> Replay:
         """Draw pairs of a state and an action; with `all_tried` every action tried at the state is to be fitted."""
@@ -314,6 +317,8 @@ class TransitionGraph:
             "the index knows the nodes": len(self._index) == self.num_nodes,
             "edges are numbered in the order in which they came": list(self._edge_rows.values())
             == list(range(self._num_forgotten, self._num_forgotten + n)),
+            "tries are the visits of the edges": int(self._nodes["tries"][: self._end].sum())
+            == int(self._edges["count"][:n].sum()),
             "every edge was met": int(self._edges["count"][:n].min(initial=1)) > 0,
         }
         broken = [claim for claim, holds in claims.items() if not holds]
