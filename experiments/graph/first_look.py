@@ -77,9 +77,8 @@ QUESTIONS: dict[str, tuple[list[str], int, dict[str, Any], dict[str, dict[str, A
             "growing": GROWING,
             "growing, acts with the graph": {**GROWING, "act_with": "graph"},
             "growing, bonus 0.05": {**GROWING, "untried": "max", "count_bonus": 0.05},
-            "growing, acts with the graph, bonus 0.05 by live counts": {
+            "growing, acts with the graph, bonus 0.05, the untried as good as the best": {
                 **GROWING,
-                "untried": "max",
                 "act_with": "graph",
                 "count_bonus": 0.05,
             },

@@ -96,11 +96,16 @@ def test_the_networks_word_counts_as_visits() -> None:
     assert q[0, 0] == pytest.approx((3 * 1.0 + 1 * 5.0) / 4)
 
 
-def test_a_bonus_falls_with_the_root_of_the_visits_and_is_whole_for_the_untried() -> None:
-    edges = [(0, 0, 0.0, NO_NODE, 4)]
-    _, q = solved(edges, [[0.0, -9.0]], discount=0.9, bonus=0.6)
+def test_a_bonus_falls_with_the_root_of_the_visits() -> None:
+    _, q = solved([(0, 0, 0.0, NO_NODE, 4)], [[0.0]], discount=0.9, bonus=0.6)
     assert q[0, 0] == pytest.approx(0.3)
-    assert solved(edges, [[0.0, 0.0]], discount=0.9, bonus=0.6)[0].values[0] == pytest.approx(0.6)
+
+
+@pytest.mark.parametrize("untried", ["max", "chosen", "ignored"])
+def test_with_a_bonus_an_untried_action_is_as_good_as_the_best_and_the_bonus_more(untried: str) -> None:
+    edges = [(0, 0, 0.0, NO_NODE, 4), (1, 0, 0.0, NO_NODE, 1), (1, 1, 0.0, NO_NODE, 9)]
+    found, _ = solved(edges, [[2.0, -9.0], [0.0, 0.0]], discount=0.9, bonus=0.6, untried=untried)
+    assert found.values.tolist() == pytest.approx([2.6, 0.6])
 
 
 def test_trust_below_one_gives_the_lambda_returns_of_a_trajectory() -> None:

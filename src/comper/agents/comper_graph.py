@@ -180,10 +180,11 @@ class GraphAgent(Agent):
         if node == NO_NODE:
             return q
         values, visits, tries = graph.tried_values(node)
+        if not (beta := self.config.count_bonus):
+            return np.where(visits > 0, values, q)
         # The values have the bonus of the last refresh; what was tried since then pays less by now.
-        bonus = self.config.count_bonus / np.sqrt(np.maximum(tries, 1))
-        bonus -= np.where(visits > 0, self.config.count_bonus / np.sqrt(np.maximum(visits, 1)), 0.0)
-        return (np.where(visits > 0, values, q) + bonus).astype(np.float32)
+        bonus = beta / np.sqrt(np.maximum(tries, 1)) - np.where(visits > 0, beta / np.sqrt(np.maximum(visits, 1)), 0.0)
+        return (np.where(visits > 0, values, q.max()) + bonus).astype(np.float32)
 
     def store(self, trial: int, transition: Transition, q: float, *, is_last: bool) -> None:
         """Count the transition in the graph."""

@@ -86,7 +86,8 @@ class ValueRule:
     trust_grows: bool = False
     """Whether λ is that of a state that was left once, and goes towards 1 with the number of times n: n / (n + 1/λ - 1)."""
     bonus: float = 0.0
-    """β: an action pays β/√n more after n visits, and β more before its first one."""
+    """β: an action pays β/√n more after n visits. With it an untried action is taken for as good as the network's best one,
+    and β more: its own value says little, since nobody ever fitted it."""
 
 
 class Terms(NamedTuple):
@@ -125,12 +126,13 @@ def terms_of(layout: Layout, rule: ValueRule, q: NDArray[np.float32], q_chooser:
     is_allowed = np.ones(len(layout.pair_node), np.bool_)
     if rule.untried == "chosen":
         is_allowed = best[layout.pair_node] == layout.pair_action
-        other = np.where(_at(is_tried, best) > 0, -np.inf, anchor + rule.bonus)
+        other = np.where(_at(is_tried, best) > 0, -np.inf, anchor)
     elif rule.untried == "max":
-        other = _at(q, np.where(is_tried, -np.inf, chooser).argmax(1)) + rule.bonus
-        other[is_tried.all(1)] = -np.inf
+        other = np.where(is_tried.all(1), -np.inf, _at(q, np.where(is_tried, -np.inf, chooser).argmax(1)))
     else:
-        other = np.where(is_inner, -np.inf, anchor + rule.bonus)
+        other = np.where(is_inner, -np.inf, anchor)
+    if rule.bonus:
+        other = np.where(is_tried.all(1), other, anchor + rule.bonus)
     factor = layout.pair_visits / (layout.pair_visits + rule.prior_visits)
     prior = (1 - factor) * q[layout.pair_node, layout.pair_action]
     edge_bonus = np.repeat(rule.bonus / np.sqrt(layout.pair_visits), layout.num_outcomes)
