@@ -22,6 +22,7 @@ from comper.runs.files import digest, read_file
 from comper.runs.folder import CONFIG_FILE
 from comper.runs.manifest import Manifest
 from comper.settings import MAX_TOML_BYTES, changed_settings, parse_settings, to_toml, with_settings
+from comper.training.gpu_sharing import num_gpu_processes
 
 if TYPE_CHECKING:
     import torch
@@ -37,8 +38,6 @@ FROM_PYTHON = "python:"
 MAX_PROCESSES = 4_096
 MAX_THREADS = 64
 """A manifest may be anyone's: what asks for more threads gets those that torch has."""
-GPU_PROCESSES = 1
-"""Populations on one GPU at the same time."""
 
 
 @dataclass(frozen=True)
@@ -79,13 +78,16 @@ class RunOptions:
 
     def num_processes(self, num_trials: int, device: torch.device) -> int:
         """Processes for the trials, at most one each."""
-        wanted = self.processes or (usable_cores() if device.type == "cpu" else GPU_PROCESSES)
-        return min(wanted, num_trials) if can_start_processes() else 1
+        if not can_start_processes():
+            return 1
+        if device.type == "cpu":
+            return min(self.processes or usable_cores(), num_trials)
+        return num_gpu_processes(num_trials, wanted=self.processes)
 
     def shared_by(self, num_processes: int, num_trials: int) -> RunOptions:
         """The options of one of several processes: a quiet one, with its share of the workers."""
-        cores = max(1, usable_cores() // num_processes)
-        workers = min(num_trials, cores) if self.workers is None else -(-self.workers // num_processes)
+        spare = max(0, usable_cores() // num_processes - 1)
+        workers = min(num_trials, spare) if self.workers is None else -(-self.workers // num_processes)
         return dataclasses.replace(self, processes=1, workers=workers if num_trials > 1 else 0, show_progress=False)
 
     @contextmanager
