@@ -202,21 +202,29 @@ def num_parameters(make: NetworkFactory) -> int:
 def sample_bytes(make: NetworkFactory, example: Callable[[int], Sequence[Tensor]]) -> int:
     """Bytes that an update takes for each sample of its batch: the inputs, and what is kept for the way back.
 
-    `example(n)` makes inputs of n samples. They are computed with on torch's device of shapes alone, which takes no memory.
-    Measured against real updates of the CNN and the QLSTM it is 0.6 to 1.1 of what they took; so a quarter is added.
+    `example(n)` makes inputs of n samples. A large network is computed with on torch's device of shapes alone, which takes no
+    memory but a second or two for what torch then imports. Measured against real updates of the CNN and the QLSTM it is 0.6
+    to 1.1 of what they took; so a quarter is added.
     """
-    small, large = (_update_bytes(make, example, size) for size in (2, 3))
+    with torch.device("meta"):
+        num_weights = sum(p.numel() for p in make().parameters())
+    device = "cpu" if num_weights < SMALL_NETWORK else "meta"
+    small, large = (_update_bytes(make, example, size, device) for size in (2, 3))
     return (large - small) * 5 // 4
 
 
-def _update_bytes(make: NetworkFactory, example: Callable[[int], Sequence[Tensor]], size: int) -> int:
+SMALL_NETWORK = 1 << 25
+"""Weights up to which a network is computed with to find what it needs: 128 MiB, and some milliseconds."""
+
+
+def _update_bytes(make: NetworkFactory, example: Callable[[int], Sequence[Tensor]], size: int, device: str) -> int:
     kept: list[int] = []
 
     def keep(x: Tensor) -> Tensor:
         kept.append(x.numel() * x.element_size())
         return x
 
-    with torch.device("meta"), torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
+    with torch.device(device), torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
         inputs = example(size)
         make()(*inputs)
     return sum(kept) + sum(x.numel() * x.element_size() for x in inputs)
