@@ -65,7 +65,7 @@ class CompiledPicture:
         source, weight = _by_target(area_shares(columns, size), size)
         down = area_shares(rows, size)
         self._size = size
-        self._arrays = {  # kept: the structure holds their addresses
+        self._arrays: dict[str, NDArray[Any]] = {  # kept: the structure holds their addresses
             "table": np.ascontiguousarray(table),
             "source": source,
             "weight": weight,

@@ -178,13 +178,12 @@ class _Compiled:
 
     def update(self, w: Tensor, averages: Sequence[Tensor], gradient: Gradient) -> bool:
         """Update w and its averages in place, if that can be done with torch's bits; return whether it was done."""
-        is_product = isinstance(gradient, Product)
         if not all(x.dtype == torch.float32 and x.is_contiguous() for x in (w, *averages)):
             return False
-        operands = tuple(x.contiguous() for x in (gradient if is_product else (gradient,)))
+        operands = [x.contiguous() for x in (gradient if isinstance(gradient, Product) else [gradient])]
         if any(x.dtype != torch.float32 for x in operands):
             return False
-        if is_product and not _is_equal_product(self._library, *(x.shape for x in operands), torch.get_num_threads()):
+        if len(operands) == 2 and not _is_equal_product(self._library, *(x.shape for x in operands), torch.get_num_threads()):
             return False
         update = _Update(**self._coefficients, **_places(w, averages, operands))
         failed: int = self._library.comper_update(ctypes.byref(update), int(self._rounds_once), torch.get_num_threads())
@@ -204,7 +203,6 @@ def _factors(x: Tensor, d: Tensor) -> dict[str, int]:
     return {"x": x.data_ptr(), "d": d.data_ptr(), "rows": x.shape[1], "batch": len(x), "columns": d.shape[1]}
 
 
-@cache
 def _compiled(rule: Rule) -> _Compiled | None:
     """The rule's compiled update, None where there is none that gives torch's bits: found by trying it.
 
@@ -244,6 +242,7 @@ class Optimiser:
         self._rule = rule
         self._population = population
         self.averages = {name: _zeros_like(population.groups) for name in rule.averages}
+        self._compiled = None if population.is_stacked else _compiled(rule)
         self._num_updates = torch.zeros(population.num_trials, dtype=torch.float64, device=population.device)
 
     def step(self, group: int, gradients: Mapping[str, Gradient], active: Tensor | None = None) -> None:
@@ -263,10 +262,9 @@ class Optimiser:
         """Matching slices of one trial's parameters, averages and gradients, as far as compiled code has not done it."""
         self._num_updates[trial] += 1
         turn = Turn(None, self._num_updates[trial].item())
-        compiled = _compiled(self._rule)
         for name, gradient in gradients.items():
             w, *averages = (state[name] for state in states)
-            if compiled is not None and compiled.update(w, averages, gradient):
+            if self._compiled is not None and self._compiled.update(w, averages, gradient):
                 continue
             tensors = [w, *averages, gradient.tensor() if isinstance(gradient, Product) else gradient]
             for pieces in zip(*(torch.split(tensor.view(-1), SLICE) for tensor in tensors), strict=True):

@@ -141,7 +141,7 @@ class CompressedPixels:
             self._compress(slot, frame.tobytes(), dictionary)
 
 
-INFLATE_ARGUMENTS = [ctypes.c_int64, *[ctypes.c_void_p] * 6, ctypes.c_int64]
+INFLATE_ARGUMENTS: list[Any] = [ctypes.c_int64, *[ctypes.c_void_p] * 6, ctypes.c_int64]
 
 
 def _numbers(values: Iterable[int]) -> ctypes.Array[ctypes.c_int64]:

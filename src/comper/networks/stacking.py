@@ -96,8 +96,8 @@ class Population:
         if not self.is_stacked:
             with _taped() as tape:
                 result: Tensor = self._modules[group](*inputs)
-            if torch.is_grad_enabled():
-                self._tapes[group] = tape
+            if torch.is_grad_enabled() and self.takes_trial_axis:  # our own: a user may do anything with a weight
+                self._tapes.setdefault(group, []).extend(tape)
         elif self.takes_trial_axis:
             result = self._functional(self.groups[0], self._buffers[0], *inputs)
         else:

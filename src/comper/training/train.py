@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from comper import native
 from comper.agents.agent import AgentSpec
 from comper.agents.registry import DEFAULT_AGENT
 from comper.environments.environment import EnvironmentInfo, EnvironmentSpec
@@ -148,6 +149,8 @@ def start_runs(
         if options.show_progress:
             print_line(printable(introduction(settings, environments.infos, str(device))))
             print_line(f"needs {needs}")
+            if native.library() is None:
+                print_line(f"loops in C {native.loops().status}; a CPU takes up to twice the time, for the same results")
         run_population(members, settings, environments, device, options=options)
     return paths
 
