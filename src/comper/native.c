@@ -368,3 +368,9 @@ void comper_channels_last(const uint8_t *frames, int64_t batch, int64_t channels
                 for (int64_t c = 0; c < channels; c++) out[p * channels + c] = frames[c * pixels + p];
     }
 }
+
+/* Rows of bytes as floats times a scale, each row of the result `stride` numbers after the last. */
+void comper_scaled(const uint8_t *bytes, int64_t rows, int64_t size, float scale, float *out, int64_t stride) {
+    for (int64_t r = 0; r < rows; r++, bytes += size, out += stride)
+        for (int64_t i = 0; i < size; i++) out[i] = (float)bytes[i] * scale;
+}
