@@ -32,6 +32,7 @@ ARROWS: dict[str, set[str]] = {
         "errors", "native", "output", "processes", "progress", "settings", "importing", "protocol", "environments", "memory", "networks",
         "agents", "runs",
     },
+    "studies": {"errors", "output", "progress", "settings", "environments", "runs", "training", "report"},
     "report": {"errors", "progress", "protocol", "environments", "runs"},
 }  # fmt: skip
 """Room, or module on the ground floor -> what it may import. `cli` and `commands` wire all of them."""

@@ -57,6 +57,18 @@ class Beginning:
         return create_all(self.paths, self.settings.to_toml(), manifests)
 
 
+def begin(
+    pairs: Sequence[Pair], settings: RunSettings, *, out: Path, options: RunOptions, population: Sequence[Pair]
+) -> list[Path]:
+    """Make the folders of trials that are run elsewhere, or later; each records the whole population."""
+    with options.torch_threads(options.torch_device()):
+        beginning = check_beginning(pairs, settings, out=out, options=options)
+        infos = [spec.info(settings.environment) for spec, _ in pairs]
+        for record in beginning.create(infos, [trial_names(population)] * len(pairs)):
+            record.close()
+    return beginning.paths
+
+
 def check_beginning(
     pairs: Sequence[Pair],
     settings: RunSettings,
