@@ -21,6 +21,7 @@ from comper.runs.files import digest, read_file
 from comper.runs.folder import CONFIG_FILE
 from comper.runs.manifest import Manifest
 from comper.settings import MAX_TOML_BYTES, changed_settings, parse_settings, to_toml, with_settings
+from comper.training.hooks import AnyHook, Hook
 
 if TYPE_CHECKING:
     import torch
@@ -44,12 +45,19 @@ class RunOptions:
     checkpoint_period_steps: int | None = None
     """0: never, None: every 5,000 steps or two minutes."""
     show_progress: bool = True
+    hooks: tuple[AnyHook, ...] = ()
+    """Called while trials run; see hooks.py."""
 
     def __post_init__(self) -> None:
         if self.workers is not None and not 0 <= self.workers <= 4_096:
             raise UsageError(f"workers = {self.workers}: must be 0 or more, at most 4,096.")
         if self.checkpoint_period_steps is not None and self.checkpoint_period_steps < 0:
             raise UsageError(f"checkpoint_period_steps = {self.checkpoint_period_steps}: must be 0 (never) or more.")
+
+    @property
+    def needs_this_process(self) -> bool:
+        """Whether a hook is a Python object, which cannot be sent to another process as its maker can."""
+        return any(isinstance(hook, Hook) for hook in self.hooks)
 
     @property
     def with_checkpoints(self) -> bool:
@@ -91,6 +99,10 @@ class RunSettings:
     def to_toml(self) -> str:
         """Every setting, as config.toml keeps it."""
         return to_toml(self.parts)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every setting by its name."""
+        return {f.name: getattr(part, f.name) for part in self.parts for f in dataclasses.fields(part)}
 
     def changed(self) -> dict[str, list[Any]]:
         """Settings that differ from the agent's own: name -> [value, default]."""

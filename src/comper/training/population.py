@@ -22,7 +22,8 @@ from comper.runs.recorder import Recorder
 from comper.runs.states import check_same_shapes
 from comper.training.checkpointing import Checkpointer, SavedTrial
 from comper.training.display import TrainingProgress
-from comper.training.loop import Loop, Trial
+from comper.training.hook_calls import HookCaller
+from comper.training.loop import Loop, Observer, Trial
 from comper.training.options import RunOptions, RunSettings, outside_modules
 from comper.training.preflight import max_frames
 from comper.training.randomness import environment_seed, streams
@@ -109,7 +110,12 @@ def run_population(
             stack.enter_context(_summary_at_the_end(checkpointer))
         bar = stack.enter_context(show_progress(unit="frames", wanted=options.show_progress))
         progress = TrainingProgress(bar, config.frames, agent.metric_labels)
-        Loop(config, agent, environments, [trial.trial for trial in saved], t=step).run([progress, checkpointer])
+        observers: list[Observer] = [progress, checkpointer]
+        if options.hooks:
+            caller = HookCaller(options.hooks, saved, checkpointer, step=step, settings=settings.to_dict())
+            stack.callback(caller.close)
+            observers.append(caller)
+        Loop(config, agent, environments, [trial.trial for trial in saved], t=step).run(observers)
 
 
 @contextmanager

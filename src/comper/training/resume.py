@@ -22,6 +22,7 @@ from comper.runs.recorder import Recorder
 from comper.runs.verify import verify_run
 from comper.training import preflight
 from comper.training.conditions import check_conditions
+from comper.training.hooks import AnyHook, checked_hooks
 from comper.training.missing import MissingMember, make_missing, missing_members
 from comper.training.options import (
     NO_OWN_CODE,
@@ -78,15 +79,16 @@ def resume(
     environment: Callable[[], Any] | None = None,
     network: NetworkMaker | None = None,
     trust: Sequence[str] = (),
+    hooks: Sequence[AnyHook] = (),
 ) -> list[Path]:
     """Continue every unfinished run in the folders and below them; return the run folders.
 
     `agent`, `environment` and `network` are needed where a run was given them as Python objects; `trust` names modules from
-    outside comper that a run needs and that may be imported.
+    outside comper that a run needs and that may be imported; `hooks` are those of `train`.
 
         resume("runs/comper-single/freeway/seed-0")
     """
-    options = RunOptions(device, workers, checkpoint_period_steps, show_progress)
+    options = RunOptions(device, workers, checkpoint_period_steps, show_progress, checked_hooks(hooks))
     own = OwnCode(agent, environment, network, tuple(trust))
     refused: Refused = {}
     with ExitStack() as stack:
@@ -301,6 +303,7 @@ def resume_weights_only(
     checkpoint_period_steps: int | None = None,
     show_progress: bool = True,
     trust: Sequence[str] = (),
+    hooks: Sequence[AnyHook] = (),
 ) -> list[Path]:
     """Begin new runs from the weights of others: memories, optimisers, random streams and budget all start anew."""
     own = OwnCode(trusted=tuple(trust))
@@ -314,7 +317,7 @@ def resume_weights_only(
             point = StartingPoint(*saved_weights(path, manifest))
             key = (manifest.agent, settings.parts, _layout(manifest))
             groups.setdefault(key, []).append((path, settings, (spec, manifest.seed), point))
-    options = RunOptions(device, workers, checkpoint_period_steps, show_progress)
+    options = RunOptions(device, workers, checkpoint_period_steps, show_progress, checked_hooks(hooks))
     new: list[Path] = []
     for members in groups.values():
         pairs, points = [pair for _, _, pair, _ in members], [point for _, _, _, point in members]

@@ -21,6 +21,7 @@ from comper.runs.manifest import Manifest
 from comper.runs.recorder import check_can_begin, create_all
 from comper.training import preflight
 from comper.training.conditions import conditions
+from comper.training.hooks import AnyHook, checked_hooks
 from comper.training.options import NetworkMaker, RunOptions, RunSettings, resolve_settings
 from comper.training.population import Member, make_stepper, run_population
 
@@ -51,6 +52,7 @@ def train(
     checkpoint_period_steps: int | None = None,
     show_progress: bool = True,
     network: str | NetworkMaker = "auto",
+    hooks: Sequence[AnyHook] = (),
     **settings: Any,
 ) -> list[Path]:
     """Train an agent in one or more environments and return the run folders, one per trial.
@@ -60,6 +62,7 @@ def train(
     (see `comper describe`) may be given by name. `network` is a function `(state_shape, num_actions) -> torch.nn.Module`, or
     its name `my_module:make_network`. `workers` processes run the environments; 0 runs them in this one, None chooses. A
     checkpoint is written every `checkpoint_period_steps` agent steps; 0: never, None: every 5,000 steps or two minutes.
+    `hooks` are called while trials run: objects of your own (see `Hook`), `TensorBoard(folder)`, `WeightsAndBiases(project)`.
 
         train("freeway", "comper-single", frames=20_000, out="my-runs")
     """
@@ -75,7 +78,7 @@ def train(
     else:
         network_maker = network
     resolved = resolve_settings(agent, specs, settings, where="train()", network=network_maker)
-    options = RunOptions(device, workers, checkpoint_period_steps, show_progress)
+    options = RunOptions(device, workers, checkpoint_period_steps, show_progress, checked_hooks(hooks))
     return train_population(specs, resolved, seed=seed, trials=trials, out=Path(out), options=options)
 
 
