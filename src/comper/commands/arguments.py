@@ -47,3 +47,9 @@ def add_trust(parser: argparse.ArgumentParser) -> None:
     """--trust MODULE."""
     text = "a module from outside comper that the run needs and that may be imported; may be repeated"
     parser.add_argument("--trust", action="append", default=[], metavar="MODULE", help=text)
+
+
+def add_checkpoint(parser: argparse.ArgumentParser) -> None:
+    """--checkpoint STEP."""
+    text = "the agent step of a checkpoint (default: the final weights, or the newest checkpoint of an unfinished run)"
+    parser.add_argument("--checkpoint", type=whole_number, metavar="STEP", help=text)

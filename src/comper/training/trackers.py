@@ -60,9 +60,7 @@ def _require(module: str, *, needed_for: str, extra: str) -> None:
 def _numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
     """Metrics that can be drawn, by the name of their curve."""
     drawn = {name: value for name, value in metrics.items() if name not in ("steps", "total_frames")}
-    return {
-        f"train/{name}": value for name, value in drawn.items() if isinstance(value, int | float) and math.isfinite(value)
-    }
+    return {f"train/{name}": value for name, value in drawn.items() if isinstance(value, int | float) and math.isfinite(value)}
 
 
 def _scores(event: EpisodeEvent) -> dict[str, float]:
