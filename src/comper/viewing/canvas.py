@@ -40,6 +40,12 @@ def _font(size: int) -> Any:
     return importlib.import_module("PIL.ImageFont").load_default(size)
 
 
+def text_width(text: str, size: int) -> float:
+    """Pixels that a text takes."""
+    width: float = _font(size).getlength(text)
+    return width
+
+
 class Canvas:
     """Pixels with the origin in the upper left; sizes are in pixels."""
 
@@ -52,10 +58,9 @@ class Canvas:
         self, x: float, y: float, text: str, *, size: int = 15, colour: Colour = INK, anchor: str = "ls", width: float = 0
     ) -> None:
         """Write on the base line y, from x on (`ls`), up to it (`rs`) or around it (`ms`); cut to a width, if one is given."""
-        font = _font(size)
-        while width and len(text) > 1 and font.getlength(text) > width:
+        while width and len(text) > 1 and text_width(text, size) > width:
             text = text.removesuffix("…")[:-1] + "…"
-        self._draw.text((x, y), text, fill=colour, font=font, anchor=anchor)
+        self._draw.text((x, y), text, fill=colour, font=_font(size), anchor=anchor)
 
     def box(self, x: float, y: float, width: float, height: float, *, colour: Colour = PANEL, radius: int = 0) -> None:
         """A filled rectangle; without any width, nothing."""
@@ -98,15 +103,8 @@ class Canvas:
 
 def number(value: float) -> str:
     """A number with as many digits as help: 12,345 or 3.14 or 0.0012."""
-    size = abs(value)
-    if value == round(value) and size < 1e9:
+    if value == round(value) and abs(value) < 1e9:
         return f"{value:,.0f}"
-    return (
-        f"{value:,.0f}"
-        if size >= 1_000
-        else f"{value:.1f}"
-        if size >= 100
-        else f"{value:.3g}"
-        if size < 0.1
-        else f"{value:.2f}"
-    )
+    size = abs(value)
+    digits = 0 if size >= 1_000 else 1 if size >= 100 else 2 if size >= 0.1 else 4
+    return f"{value:,.{digits}f}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,14 @@ class SavedMemory:
     step: int
     remembered: Remembered
     frames: FrameStore
+
+    @functools.cached_property
+    def largest(self) -> float | None:
+        """The largest value of remembered vectors, so that bars of one length always mean one value; None of pictures."""
+        if len(self.frames.shape) > 1:
+            return None
+        ids, _ = self.frames.held()
+        return float(np.abs(self.frames.gather(ids).astype(np.float64)).max(initial=0)) or None
 
     def state(self, number: int) -> NDArray[Any]:
         """The frames of s of a transition, oldest first."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from comper.viewing.canvas import BLUE, INK, LINE, MUTED, ORANGE, Canvas, number
+from comper.viewing.canvas import BLUE, INK, LINE, MUTED, ORANGE, Canvas, number, text_width
 from comper.viewing.saved_memory import MemorySearch
 from comper.viewing.screens import Picture, picture_of
 
@@ -42,7 +42,7 @@ class Scene:
         self._actions = actions
         self._search, self._why_no_memory = search, why_no_memory
         self._low, self._high = np.inf, -np.inf
-        self._largest = _largest_value(search)
+        self._names_width = min(126.0, max(text_width(name, 14) for name in actions) + 40)
 
     def draw(self, moment: Moment) -> NDArray[np.uint8]:
         """The picture of a moment: (rows, columns, 3)."""
@@ -61,35 +61,40 @@ class Scene:
         canvas.text(WIDTH - 32, 66, "score", size=14, colour=MUTED, anchor="rs")
 
     def _draw_actions(self, canvas: Canvas, moment: Moment) -> None:
-        canvas.text(BARS_X, TOP + 14, "Q-values" if moment.q is not None else "Actions", size=16)
-        if moment.q is None:
-            canvas.text(BARS_X + BARS_WIDTH, TOP + 14, "this agent has no Q-values", size=13, colour=MUTED, anchor="rs")
-            q = np.zeros(len(self._actions), np.float32)
-        else:
-            q = moment.q
-            self._low, self._high = min(self._low, float(q.min())), max(self._high, float(q.max()))
-            text = f"bars from {number(self._low)} to {number(self._high)}"
-            canvas.text(BARS_X + BARS_WIDTH, TOP + 14, text, size=13, colour=MUTED, anchor="rs")
+        canvas.text(BARS_X, TOP + 14, "Actions" if moment.q is None else "Q-values", size=16)
+        canvas.text(BARS_X + BARS_WIDTH, TOP + 14, self._about_bars(moment.q), size=13, colour=MUTED, anchor="rs")
+        q = np.zeros(len(self._actions), np.float32) if moment.q is None else moment.q
         shown = _shown_actions(q, moment.action)
         height = min(32.0, (SCREEN[1] - 34) / len(shown))
         for place, action in enumerate(shown):
-            self._draw_action(canvas, TOP + 32 + place * height, height, action, q, moment)
+            is_chosen = action == moment.action
+            value = float(is_chosen) if moment.q is None else self._share(float(q[action]))
+            figure = "" if moment.q is None else f"{float(q[action]):,.{self._digits()}f}"
+            name = self._actions[action] + (" (random)" if is_chosen and moment.is_random else "")
+            self._draw_action(canvas, TOP + 32 + place * height, height, name, value, figure, is_chosen=is_chosen)
+
+    def _about_bars(self, q: NDArray[np.float32] | None) -> str:
+        if q is None:
+            return "this agent has no Q-values"
+        self._low, self._high = min(self._low, float(q.min())), max(self._high, float(q.max()))
+        return f"bars from {self._low:,.{self._digits()}f} to {self._high:,.{self._digits()}f}"
+
+    def _share(self, q: float) -> float:
+        return (q - self._low) / max(self._high - self._low, 1e-9)
+
+    def _digits(self) -> int:
+        """As many decimals as tell the Q-values apart."""
+        return int(np.clip(2 - np.floor(np.log10(max(self._high - self._low, 1e-9))), 0, 4))
 
     def _draw_action(
-        self, canvas: Canvas, y: float, height: float, action: int, q: NDArray[np.float32], moment: Moment
+        self, canvas: Canvas, y: float, height: float, name: str, share: float, figure: str, *, is_chosen: bool
     ) -> None:
-        is_chosen = action == moment.action
         size, base = (14 if height > 20 else 12), y + height / 2 + 5
-        canvas.text(BARS_X, base, self._actions[action], size=size, colour=ORANGE if is_chosen else INK, width=126)
-        left, room = BARS_X + 134, BARS_WIDTH - 134 - 56
-        canvas.box(left, y + 3, room, height - 6, colour=(28, 31, 38), radius=2)
-        colour = ORANGE if is_chosen else BLUE
-        if moment.q is None:
-            canvas.box(left, y + 3, room if is_chosen else 0, height - 6, colour=colour, radius=2)
-            return
-        share = (float(q[action]) - self._low) / max(self._high - self._low, 1e-9)
-        canvas.box(left, y + 3, max(2.0, room * share), height - 6, colour=colour, radius=2)
-        canvas.text(BARS_X + BARS_WIDTH, base, number(float(q[action])), size=size, colour=MUTED, anchor="rs")
+        left, room = BARS_X + self._names_width + 12, BARS_WIDTH - self._names_width - 12 - 64
+        canvas.text(BARS_X, base, name, size=size, colour=ORANGE if is_chosen else INK, width=self._names_width)
+        canvas.box(left, y + 3, room, height - 6, radius=2)
+        canvas.box(left, y + 3, max(2.0, room * share), height - 6, colour=ORANGE if is_chosen else BLUE, radius=2)
+        canvas.text(BARS_X + BARS_WIDTH, base, figure, size=size, colour=MUTED, anchor="rs")
 
     def _draw_memory(self, canvas: Canvas, moment: Moment) -> None:
         canvas.line([(MEMORY_X - 25, TOP), (MEMORY_X - 25, HEIGHT - 16)], colour=LINE)
@@ -100,7 +105,7 @@ class Scene:
             return
         memory, match = self._search.memory, self._search.find(moment.observation, moment.action)
         canvas.text(WIDTH - 32, TOP + 14, f"at step {memory.step:,}", size=13, colour=MUTED, anchor="rs")
-        before, after = (picture_of(frame, largest=self._largest) for frame in memory.pictures(match.number))
+        before, after = (picture_of(frame, largest=memory.largest) for frame in memory.pictures(match.number))
         right = MEMORY_X + TILE + 24
         canvas.picture(MEMORY_X, TOP + 34, before, width=TILE, height=TILE)
         canvas.arrow(MEMORY_X + TILE + 4, TOP + 34 + TILE / 2)
@@ -119,14 +124,6 @@ class Scene:
         for row, (name, value) in enumerate(rows):
             canvas.text(MEMORY_X, y + 25 * row, name, size=15, colour=MUTED)
             canvas.text(MEMORY_X + 116, y + 25 * row, value, size=15, width=244)
-
-
-def _largest_value(search: MemorySearch | None) -> float | None:
-    """The largest value of remembered vectors, so that bars of one length mean one value throughout the film."""
-    if search is None or len(search.memory.frames.shape) > 1:
-        return None
-    ids, _ = search.memory.frames.held()
-    return float(np.abs(search.memory.frames.gather(ids).astype(np.float64)).max(initial=0)) or None
 
 
 def _shown_actions(q: NDArray[np.float32], action: int) -> list[int]:

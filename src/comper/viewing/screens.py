@@ -20,9 +20,9 @@ COLOURS = np.array(
     ],
     np.uint8,
 )  # fmt: skip
-BACKGROUND = np.array((24, 27, 33), np.uint8)
+BACKGROUND = np.array((8, 9, 12), np.uint8)
 POSITIVE, NEGATIVE = COLOURS[0], COLOURS[1]
-VECTOR_SIDE = 96
+VECTOR_SIDE = 84
 
 
 def screen_of(env: Environment, observation: NDArray[Any]) -> Picture:
@@ -62,8 +62,7 @@ def picture_of(observation: NDArray[Any], *, largest: float | None = None) -> Pi
 
 
 def _image(observation: NDArray[Any]) -> Picture:
-    is_channels_first = observation.shape[0] < observation.shape[2]
-    image = observation.transpose(1, 2, 0) if is_channels_first else observation
+    image = observation.transpose(1, 2, 0) if _has_channels_first(observation.shape) else observation
     num_channels = image.shape[2]
     if image.dtype != np.bool_ and num_channels in (1, 3):
         return np.ascontiguousarray(np.broadcast_to(_bytes(image), (*image.shape[:2], 3)))
@@ -71,6 +70,12 @@ def _image(observation: NDArray[Any]) -> Picture:
     colours = COLOURS[image.argmax(axis=2) % len(COLOURS)]
     shown: Picture = np.where(image.any(axis=2)[:, :, None], colours, BACKGROUND)
     return shown
+
+
+def _has_channels_first(shape: tuple[int, ...]) -> bool:
+    """The other two axes are equal, or larger than the channels: the rule of the networks, which need torch to be asked."""
+    first, rows, last = shape
+    return first != rows and (rows == last or first < last)
 
 
 def _bytes(values: NDArray[Any]) -> NDArray[np.uint8]:

@@ -31,7 +31,7 @@ def watch(
     out: str | os.PathLike[str] = "watch.mp4",
     *,
     episodes: int = 1,
-    seconds: float = 60.0,
+    seconds: float = 30.0,
     fps: float = 12.0,
     epsilon: float = 0.001,
     checkpoint: int | None = None,
@@ -55,6 +55,7 @@ def watch(
     if not 0 <= epsilon <= 1 or seed < 0:
         raise UsageError(f"epsilon = {epsilon}, seed = {seed}: must be 0 to 1, and 0 or more.")
     check_film(path)
+    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # environments that draw with pygame need no window
     own = OwnCode(agent, environment, network, tuple(trust))
     policy, env = _open(Path(run), own, checkpoint=checkpoint, seed=seed, device=device)
     scene = _scene(Path(run), policy, checkpoint, epsilon)
@@ -75,7 +76,7 @@ def _open(run: Path, own: OwnCode, **options: Any) -> tuple[Policy, Environment]
 
 def _scene(run: Path, policy: Policy, checkpoint: int | None, epsilon: float) -> Scene:
     name, weights = policy.settings.agent_name, "" if policy.step is None else f"weights of step {policy.step:,} · "
-    search, why = _memory_search(run, policy.info, checkpoint if policy.step is not None else None)
+    search, why = (None, WHY_NONE) if policy.step is None else _memory_search(run, policy.info, checkpoint)
     subtitle = f"{weights}epsilon {epsilon:g}"
     return Scene(f"{name} on {policy.info.name}", subtitle, policy.info.action_names, search, why)
 
