@@ -16,6 +16,7 @@ from comper.runs.folder import EpisodeRecord
 from comper.runs.manifest import Manifest
 from comper.training.checkpointing import Checkpointer, SavedTrial
 from comper.training.hooks import (
+    METHODS,
     AnyHook,
     CheckpointEvent,
     EndEvent,
@@ -28,15 +29,6 @@ from comper.training.hooks import (
     UpdateEvent,
 )
 from comper.training.loop import Record, Trial
-
-METHODS: dict[type[Event], str] = {
-    StartEvent: "on_start",
-    StepEvent: "on_step",
-    UpdateEvent: "on_update",
-    EpisodeEvent: "on_episode",
-    CheckpointEvent: "on_checkpoint",
-    EndEvent: "on_end",
-}
 
 
 class HookCaller:
@@ -125,14 +117,14 @@ class _HookedTrial:
         return self._trial.total_frames
 
     def events(self, step: int, *, with_steps: bool) -> Iterator[Event]:
-        """What happened in a step, in the order in which it did."""
+        """What happened since the last call, in the order in which it did: a checkpoint is written after its step is told."""
+        yield from self._new_checkpoint()
         self._step = step
         here = (self.identity, step, self.total_frames)
         if with_steps and (latest := self._trial.latest_step) is not None:
             yield StepEvent(*here, self._trial.latest_action, latest.reward, latest.is_last)
         yield from (EpisodeEvent(*here, episode) for episode in self._heard.take_episodes())
         yield from (UpdateEvent(*here, metrics) for metrics in self._heard.take_metrics())
-        yield from self._new_checkpoint()
         if not self._trial.is_running:
             self.is_over = True
             yield EndEvent(*here, is_finished=True)

@@ -90,6 +90,16 @@ class EndEvent(Event):
     is_finished: bool
 
 
+METHODS: dict[type[Event], str] = {
+    StartEvent: "on_start",
+    StepEvent: "on_step",
+    UpdateEvent: "on_update",
+    EpisodeEvent: "on_episode",
+    CheckpointEvent: "on_checkpoint",
+    EndEvent: "on_end",
+}
+
+
 class Hook:
     """Base of hooks: override what you need. One hook hears of all trials that run together; `event.trial` says which."""
 

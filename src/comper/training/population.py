@@ -114,7 +114,7 @@ def run_population(
         if options.hooks:
             caller = HookCaller(options.hooks, saved, checkpointer, step=step, settings=settings.to_dict())
             stack.callback(caller.close)
-            observers.append(caller)
+            observers.insert(1, caller)  # before the checkpointer: what a checkpoint holds has been told
         Loop(config, agent, environments, [trial.trial for trial in saved], t=step).run(observers)
 
 

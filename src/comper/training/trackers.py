@@ -26,7 +26,7 @@ class TensorBoard:
 
     def check(self) -> None:
         """Refuse what is not installed, and a folder that cannot be made."""
-        _require("tensorboardX", needed_for="TensorBoard curves", extra="tensorboard")
+        _require("tensorboardX", needed_for="TensorBoard curves need", extra="tensorboard")
         with explaining_os_errors(self.folder, is_typed=True):
             Path(self.folder).mkdir(parents=True, exist_ok=True)
 
@@ -45,7 +45,7 @@ class WeightsAndBiases:
         """Refuse what is not installed, and a project without a name."""
         if not self.project:
             raise UsageError("Weights & Biases: the project needs a name.")
-        _require("wandb", needed_for="Weights & Biases", extra="wandb")
+        _require("wandb", needed_for="Weights & Biases needs", extra="wandb")
 
     def make(self) -> Hook:
         """The hook that sends them."""
@@ -54,7 +54,7 @@ class WeightsAndBiases:
 
 def _require(module: str, *, needed_for: str, extra: str) -> None:
     if importlib.util.find_spec(module) is None:
-        raise UsageError(f'{needed_for} need {module}: pip install "comper[{extra}]"')
+        raise UsageError(f'{needed_for} {module}: pip install "comper[{extra}]"')
 
 
 def _numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
