@@ -114,8 +114,8 @@ def test_every_checkpoint_is_told_while_it_is_there(tmp_path: Path) -> None:
             self.events.append((event.step, result.step))
 
     scores = Scores()
-    settings = {"frames": 60, "replay_start_steps": 16, "out": tmp_path, **QUICK}
-    train("gym:CartPole-v1", "dqn", checkpoint_period_steps=20, hooks=[scores], **settings)  # type: ignore[arg-type]
+    settings: dict[str, Any] = {"frames": 60, "replay_start_steps": 16, "out": tmp_path, **QUICK}
+    train("gym:CartPole-v1", "dqn", checkpoint_period_steps=20, hooks=[scores], **settings)
     told = [event for event in scores.events if isinstance(event, tuple)]
     assert told[:3] == [(20, 20), (40, 40), (60, 60)]
 
@@ -130,6 +130,12 @@ def test_hooks_change_no_result_and_without_any_nothing_is_put_into_the_loop(
         patch.setattr(population, "HookCaller", refuse)
         plain = start(tmp_path / "plain", trials=2)
     assert outcome(heard[0]) == outcome(plain)
+
+
+def test_hooks_that_are_python_objects_hear_of_trials_that_could_run_elsewhere(tmp_path: Path) -> None:
+    tape = Tape()
+    start(tmp_path, trials=2, processes=2, hooks=[tape])
+    assert len(tape.of(EndEvent, 0)) == len(tape.of(EndEvent, 1)) == 1
 
 
 def test_steps_are_not_told_to_a_hook_that_does_not_listen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,7 +41,7 @@ def shown_curves(folder: Path) -> Curves:
     return curves
 
 
-def logged(run: Path, file: str, name: str) -> list[tuple[int, float]]:
+def logged(run: Path, file: str, name: str) -> list[tuple[int, Any]]:
     records = [json.loads(line) for line in (run / file).read_text().splitlines()]
     return [(record["total_frames"], pytest.approx(record[name], rel=1e-5)) for record in records if record[name] is not None]
 
@@ -78,6 +78,14 @@ def test_a_killed_run_goes_on_with_its_tensorboard_curves_without_a_point_twice(
     assert max(step for step, _ in shown_curves(place)["train/epsilon"]) > 30 * 5
     (run,) = resume(tmp_path / "runs", hooks=[board], **QUICK)
     assert_curves_are_the_logs(shown_curves(place), run)
+
+
+@pytest.mark.slow
+def test_trials_in_processes_of_their_own_write_their_curves_too(tmp_path: Path) -> None:
+    run = start(tmp_path / "runs", trials=2, processes=2, hooks=[TensorBoard(str(tmp_path / "tb"))])
+    for seed in (0, 1):
+        place = tmp_path / "tb" / "comper-single" / "asterix" / f"seed-{seed}"
+        assert_curves_are_the_logs(shown_curves(place), run.with_name(f"seed-{seed}"))
 
 
 SCRIPT = """

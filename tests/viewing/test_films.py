@@ -25,12 +25,12 @@ def frames() -> Iterator[NDArray[np.uint8]]:
 
 def read(path: Path) -> list[NDArray[np.uint8]]:
     if path.suffix == ".gif":
-        with Image.open(path) as film:
-            assert film.info["duration"] == 100
+        with Image.open(path) as images:
+            assert images.info["duration"] == 100
             shown = []
-            for number in range(film.n_frames):  # type: ignore[attr-defined]
-                film.seek(number)
-                shown.append(np.asarray(film.convert("RGB")))
+            for number in range(images.n_frames):  # type: ignore[attr-defined]
+                images.seek(number)
+                shown.append(np.asarray(images.convert("RGB")))
             return shown
     film = cv2.VideoCapture(str(path))
     assert film.get(cv2.CAP_PROP_FPS) == 10

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from comper.viewing import scenes
-from comper.viewing.canvas import BLUE, ORANGE, Canvas
+from comper.viewing.canvas import BLUE, ORANGE, Canvas, number
 from comper.viewing.saved_memory import MemorySearch
 from comper.viewing.scenes import BARS_X, HEIGHT, SCREEN, TOP, WIDTH, Moment, Scene
 from tests.viewing.test_saved_memory import memory_of
@@ -78,7 +77,7 @@ def test_the_memory_beside_the_screen_is_the_most_similar_one(compact_run: Path,
     assert f"{names[int(t.a[row])]}, as now" in written
     assert "0, the same frame" in written
     assert f"{int(visits[row]):,}" in written
-    assert scenes.number(float(q[row, -1])) in written
+    assert number(float(q[row, -1])) in written
     assert "at step 200" in written
 
 

@@ -14,7 +14,7 @@ from comper.errors import UsageError
 from comper.training.evaluation import Policy
 from comper.training.options import OwnCode
 from comper.viewing import watching
-from comper.viewing.scenes import HEIGHT, WIDTH, Moment
+from comper.viewing.scenes import HEIGHT, WIDTH, Moment, Scene
 from tests.training.lamp import Light
 from tests.viewing.conftest import QUICK
 from tests.viewing.test_films import read
@@ -24,13 +24,13 @@ from tests.viewing.test_films import read
 def moments(monkeypatch: pytest.MonkeyPatch) -> list[Moment]:
     """What every film is made of."""
     seen: list[Moment] = []
-    draw = watching.Scene.draw
+    draw = Scene.draw
 
-    def note(self: watching.Scene, moment: Moment) -> Any:
+    def note(self: Scene, moment: Moment) -> Any:
         seen.append(moment)
         return draw(self, moment)
 
-    monkeypatch.setattr(watching.Scene, "draw", note)
+    monkeypatch.setattr(Scene, "draw", note)
     return seen
 
 
@@ -63,13 +63,13 @@ def test_a_checkpoint_plays_with_its_own_weights_and_memory(
     compact_run: Path, tmp_path: Path, moments: list[Moment], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     titles: list[Any] = []
-    made = watching.Scene.__init__
+    made = Scene.__init__
 
-    def note(self: watching.Scene, *words: Any) -> None:
+    def note(self: Scene, *words: Any) -> None:
         titles.append(words)
         made(self, *words)
 
-    monkeypatch.setattr(watching.Scene, "__init__", note)
+    monkeypatch.setattr(Scene, "__init__", note)
     film(compact_run, tmp_path / "a.gif", checkpoint=100, seconds=1)
     film(compact_run, tmp_path / "b.gif", seconds=1)
     assert [words[1].split(" · ")[0] for words in titles] == [

@@ -115,7 +115,8 @@ class Policy:
 def _one_hot(number: int, size: int) -> NDArray[np.bool_]:
     if not 0 <= number < size:
         raise ValueError(f"observation {number}: expected 0 to {size - 1}.")
-    return np.arange(size) == number
+    hot: NDArray[np.bool_] = np.arange(size) == number
+    return hot
 
 
 @dataclass(frozen=True)

@@ -51,8 +51,8 @@ def train(
     (see `comper describe`) may be given by name. `network` is a function `(state_shape, num_actions) -> torch.nn.Module`, or
     its name `my_module:make_network`. `processes` run the trials; None: on a CPU one per core. `threads` of torch compute each
     trial, and its last bits depend on them; None: one on a CPU. `workers` processes run the environments; 0 runs them beside
-    their trials, None chooses. An environment, agent or network, or hook, given as a Python object stays in this process. A checkpoint
-    is written every `checkpoint_period_steps` agent steps; 0: never, None: every 5,000 steps or two minutes.
+    their trials, None chooses. An environment, agent, network or hook given as a Python object stays in this process. A
+    checkpoint is written every `checkpoint_period_steps` agent steps; 0: never, None: every 5,000 steps or two minutes.
     `hooks` are called while trials run: objects of your own (see `Hook`), `TensorBoard(folder)`, `WeightsAndBiases(project)`.
 
         train("freeway", "comper-single", frames=20_000, out="my-runs")

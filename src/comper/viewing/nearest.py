@@ -27,8 +27,8 @@ class NearestRows:
         self._bounds_of = np.concatenate(parts)
 
     def _sums(self, rows: NDArray[Any]) -> NDArray[np.float32]:
-        sums: NDArray[np.float32] = np.add.reduceat(rows.astype(np.float32), self._starts, axis=1) * self._scale
-        return sums
+        sums = np.add.reduceat(rows.astype(np.float32), self._starts, axis=1)
+        return np.asarray(sums * self._scale, np.float32)
 
     def find(self, wanted: NDArray[Any]) -> tuple[int, float]:
         """The nearest row, the first of equally near ones, and its Euclidean distance."""

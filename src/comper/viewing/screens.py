@@ -68,8 +68,7 @@ def _image(observation: NDArray[Any]) -> Picture:
         return np.ascontiguousarray(np.broadcast_to(_bytes(image), (*image.shape[:2], 3)))
     # A channel for each kind of thing, as in MinAtar and MiniGrid: the first that is there shows.
     colours = COLOURS[image.argmax(axis=2) % len(COLOURS)]
-    shown: Picture = np.where(image.any(axis=2)[:, :, None], colours, BACKGROUND)
-    return shown
+    return np.where(image.any(axis=2, keepdims=True), colours, BACKGROUND)
 
 
 def _has_channels_first(shape: tuple[int, ...]) -> bool:
