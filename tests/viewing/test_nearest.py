@@ -16,9 +16,8 @@ from comper.viewing.nearest import NearestRows
 )
 def test_it_finds_what_comparing_everything_finds(shape: tuple[int, ...], dtype: type) -> None:
     rng = np.random.default_rng(0)
-    rows: Any = (
-        rng.integers(0, 2 if dtype is np.bool_ else 200, (700, *shape)) * (1 if dtype is not np.float32 else 0.37)
-    ).astype(dtype)
+    values = rng.integers(0, 2 if dtype is np.bool_ else 200, (700, *shape))
+    rows: Any = (values * (0.37 if dtype is np.float32 else 1)).astype(dtype)
     search = NearestRows(rows)
     flat = rows.reshape(700, -1).astype(np.float64)
     for number in range(20):
