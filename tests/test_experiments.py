@@ -7,6 +7,7 @@ import json
 import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,17 @@ def test_a_plan_is_printed_as_commands_and_as_a_cost(study: str) -> None:
     assert all(line.startswith("comper train ") for line in printed.splitlines())
     cost = subprocess.run([sys.executable, script, "--small", "--cost"], capture_output=True, text=True, check=True).stdout
     assert cost.startswith(f"{len(printed.splitlines())} populations, ")
+
+
+@pytest.mark.parametrize(("study", "name"), [("readings", "stage1"), ("premise", "premise")])
+def test_a_plan_for_comper_study_says_the_same_as_the_commands(study: str, name: str) -> None:
+    script, kept = ROOT / "experiments" / study / "variants.py", ROOT / "experiments" / study / f"{name}.toml"
+    printed = subprocess.run([sys.executable, script, "--plan"], capture_output=True, text=True, check=True).stdout
+    assert kept.read_text(encoding="utf-8") == printed, "renew it: variants.py --plan"
+    plan = tomllib.loads(printed)
+    cost = subprocess.run([sys.executable, script, "--cost"], capture_output=True, text=True, check=True).stdout
+    num_trials = len(plan["environments"]) * len(plan["seeds"]) * len({variant["name"] for variant in plan["variants"]})
+    assert f" {num_trials} trials, {num_trials * plan['settings']['frames']:,} frames" in cost
 
 
 def test_commands_are_run_once_and_failures_are_named(tmp_path: Path) -> None:

@@ -41,6 +41,12 @@ def shown_curves(folder: Path) -> Curves:
     return curves
 
 
+def board_of(folder: Path, run: str = "comper-single/asterix/seed-0") -> Path:
+    """The one folder of a run's event files."""
+    (place,) = folder.glob(f"*/{run}-*")
+    return place
+
+
 def logged(run: Path, file: str, name: str) -> list[tuple[int, Any]]:
     records = [json.loads(line) for line in (run / file).read_text().splitlines()]
     return [(record["total_frames"], pytest.approx(record[name], rel=1e-5)) for record in records if record[name] is not None]
@@ -55,7 +61,7 @@ def assert_curves_are_the_logs(curves: Curves, run: Path) -> None:
 
 def test_tensorboard_shows_what_the_logs_say(tmp_path: Path) -> None:
     run = start(tmp_path / "runs", hooks=[TensorBoard(str(tmp_path / "tb"))])
-    assert_curves_are_the_logs(shown_curves(tmp_path / "tb" / "comper-single" / "asterix" / "seed-0"), run)
+    assert_curves_are_the_logs(shown_curves(board_of(tmp_path / "tb")), run)
 
 
 def test_a_killed_run_goes_on_with_its_tensorboard_curves_without_a_point_twice(
@@ -74,17 +80,26 @@ def test_a_killed_run_goes_on_with_its_tensorboard_curves_without_a_point_twice(
         patch.setattr("comper.training.display.TrainingProgress.after_step", die)
         with pytest.raises(Killed):
             start(tmp_path / "runs", period=15, hooks=[board], log_period_steps=4)
-    place = tmp_path / "tb" / "comper-single" / "asterix" / "seed-0"
+    place = board_of(tmp_path / "tb")
     assert max(step for step, _ in shown_curves(place)["train/epsilon"]) > 30 * 5
     (run,) = resume(tmp_path / "runs", hooks=[board], **QUICK)
     assert_curves_are_the_logs(shown_curves(place), run)
+
+
+def test_runs_of_one_name_keep_their_own_curves(tmp_path: Path) -> None:
+    board = TensorBoard(str(tmp_path / "tb"))
+    for out, frames in (("a", 200), ("b", 205)):
+        start(tmp_path / out, frames=frames, hooks=[board])
+    places = sorted((tmp_path / "tb").glob("*/comper-single/asterix/seed-0-*"))
+    assert [place.relative_to(tmp_path / "tb").parts[0] for place in places] == ["a", "b"]
+    assert all(shown_curves(place)["episode/score"] for place in places)
 
 
 @pytest.mark.slow
 def test_trials_in_processes_of_their_own_write_their_curves_too(tmp_path: Path) -> None:
     run = start(tmp_path / "runs", trials=2, processes=2, hooks=[TensorBoard(str(tmp_path / "tb"))])
     for seed in (0, 1):
-        place = tmp_path / "tb" / "comper-single" / "asterix" / f"seed-{seed}"
+        place = board_of(tmp_path / "tb", f"comper-single/asterix/seed-{seed}")
         assert_curves_are_the_logs(shown_curves(place), run.with_name(f"seed-{seed}"))
 
 
@@ -188,9 +203,9 @@ def test_the_command_line_writes_curves_of_new_and_of_resumed_runs(tmp_path: Pat
     board = tmp_path / "tb"
     words = ["--device", "cpu", "--workers", "0", "--tensorboard", str(board)]
     assert main(["resume", str(tmp_path / "runs"), *words]) == 0
-    curves = shown_curves(board / "comper-single" / "asterix" / "seed-0")
+    curves = shown_curves(board_of(board))
     assert curves["episode/score"] == [p for p in logged(run, "episodes.jsonl", "score") if p[0] > 35 * 5]
     assert (
         main(["train", "gym:CartPole-v1", "--agent", "random", "--frames", "50", "--out", str(tmp_path / "new"), *words]) == 0
     )
-    assert shown_curves(board / "random" / "gym-CartPole-v1" / "seed-0")["episode/score"]
+    assert shown_curves(board_of(board, "random/gym-CartPole-v1/seed-0"))["episode/score"]

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from comper.errors import UsageError, explaining_os_errors
-from comper.runs.folder import run_path
 from comper.training.hooks import CheckpointEvent, EndEvent, EpisodeEvent, Event, Hook, StartEvent, UpdateEvent
 
 
@@ -77,7 +76,9 @@ class _TensorBoardHook(Hook):
     def on_start(self, event: StartEvent) -> None:
         writing: Any = importlib.import_module("tensorboardX")
         trial = event.trial
-        place = run_path(self._folder, agent=trial.agent, game=trial.environment, seed=trial.seed)
+        # The last letters keep apart what other runs of the same name, perhaps of another study, have left in this folder.
+        *above, name = trial.run.absolute().parts[-4:]
+        place = self._folder.joinpath(*above, f"{name}-{trial.id[:6]}")
         # TensorBoard hides what earlier files say of this frame and later ones.
         self._writers[trial.id] = writing.SummaryWriter(str(place), purge_step=event.total_frames + 1)
 
@@ -113,7 +114,13 @@ class _WandbHook(Hook):
             id=trial.id,
             name=f"{trial.agent} {trial.environment} seed {trial.seed}",
             group=f"{trial.agent} {trial.environment}",
-            config={"agent": trial.agent, "environment": trial.environment, "seed": trial.seed, **event.settings},
+            config={
+                "run": str(trial.run),
+                "agent": trial.agent,
+                "environment": trial.environment,
+                "seed": trial.seed,
+                **event.settings,
+            },
             resume="allow",
             reinit="create_new",  # trials of one process are runs beside each other
         )
