@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from comper import __version__
-from comper.commands import catalogue_commands, result_commands, run_commands, study_commands
+from comper.commands import catalogue_commands, result_commands, run_commands, study_commands, viewing_commands
 from comper.errors import (
     ComperError,
     StoppedError,
@@ -145,6 +145,8 @@ COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser, list[str]], No
     "resume": ("continue unfinished runs to the same bits", run_commands.add_resume),
     "study": ("run a plan: environments x agents x seeds x settings", study_commands.add_study),
     "evaluate": ("play episodes with the weights of a run, without learning", result_commands.add_evaluate),
+    "watch": ("film a run's agent, its Q-values and what it remembers", viewing_commands.add_watch),
+    "memory": ("draw what a run remembered: its most visited sets of similar transitions", viewing_commands.add_memory),
     "report": ("tables, figures and one page from run folders", result_commands.add_report),
     "verify": ("check every file of a run, and say what is damaged and what is still usable", result_commands.add_verify),
     "describe": ("show an agent's layers, settings and where the paper states them", catalogue_commands.add_describe),
