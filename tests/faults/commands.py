@@ -216,7 +216,9 @@ class CommandLines:
                 words.append(self._rng.choice([*action.choices, self._word()]))
             elif "--workers" in action.option_strings:
                 words += self._no_workers()
-            elif not action.option_strings or action.required or self._rng.random() < 1 / 3:
+            elif (
+                not action.option_strings or action.required or self._rng.random() < (0.02 if action.dest == "help" else 1 / 3)
+            ):
                 words += [*action.option_strings[-1:], *self._values(action)]
         return words
 
