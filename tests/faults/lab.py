@@ -166,9 +166,15 @@ def wait(child: int, timeout: float = 600.0) -> int:
         if pid:
             return os.waitstatus_to_exitcode(status)
         time.sleep(0.002)
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
+    end_child(child)
     return -999
+
+
+def end_child(child: int) -> None:
+    """Kill a child, if it still runs."""
+    with contextlib.suppress(ProcessLookupError, ChildProcessError):
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
 
 
 def wait_for_group(leader: int, timeout: float) -> int:

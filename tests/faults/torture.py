@@ -498,6 +498,23 @@ def two_writers(row: Row, count: int, rng: random.Random) -> None:
         row.expect(run is not None, "the lock of a dead process still holds")
 
 
+def readers(row: Row, count: int, rng: random.Random) -> None:
+    """A run that is being written is read all the while, and begun anew when it has ended: never called damaged."""
+    with laboratory() as out:
+        attempts = row.mine(range(count))
+        while row.tried < len(attempts):
+            shutil.rmtree(out / "run", ignore_errors=True)
+            scenario = rng.choice(SHORT)
+            folder = scenario.folder(out / "run")
+            writer = lab.fork(partial(scenario.train, out / "run", 1), log=out / "log")
+            while row.tried < len(attempts) and not os.waitpid(writer, os.WNOHANG)[0]:
+                if folder.exists():
+                    verdict = verify_run(folder, with_states=rng.random() < 0.7)
+                    row.expect(not verdict.damaged, str(verdict))
+            lab.end_child(writer)
+            row.count("runs")
+
+
 def signals(row: Row, count: int, rng: random.Random) -> None:
     """Each signal: a checkpoint within 5 seconds, exit code 130, and the same outcome after resuming."""
     with laboratory() as out:
@@ -726,6 +743,7 @@ ROWS = {
     "disk": Kind("no room at any byte, EIO, EACCES, EROFS: told, outcome identical afterwards", disk, 10, 200),
     "small_disk": Kind("a small or read-only file system: told, outcome identical afterwards", small_disk, 0, 0),
     "two_writers": Kind("a second process on the run: refused", two_writers, 0, 0),
+    "readers": Kind("a run verified while it is written: no false alarm", readers, 100, 5_000),
     "signals": Kind("SIGINT, SIGTERM, SIGHUP, SIGUSR1: saved within 5 s, outcome identical", signals, 4, 100),
     "fuzz": Kind("malformed configurations, checkpoints, logs, memories: one sentence", fuzz, 5_000, 200_000),
     "cli": Kind("random command lines: a sentence and an exit code, no traceback", cli, 300, 10_000),

@@ -122,6 +122,7 @@ def test_a_pipe_in_place_of_an_earlier_index_is_not_waited_for(make_run: MakeRun
     assert (tmp_path / "out" / "report.json").is_file()
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_an_unwritable_place_is_a_mistake_of_the_caller(make_run: MakeRun, tmp_path: Path) -> None:
     make_run()
     (tmp_path / "file").write_text("")
