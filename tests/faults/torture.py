@@ -13,6 +13,7 @@ import errno
 import io
 import itertools
 import json
+import math
 import os
 import pickle
 import random
@@ -78,6 +79,7 @@ class Row:
     part: int = 0
     """Which of several processes this is that share the row's attempts."""
     num_parts: int = 1
+    deadline: float = math.inf
     tried: int = 0
     losses: int = 0
     notes: dict[str, Any] = field(default_factory=dict)
@@ -94,9 +96,21 @@ class Row:
     def count(self, what: str, number: int = 1) -> None:
         self.notes[what] = self.notes.get(what, 0) + number
 
-    def mine(self, items: Iterable[Item]) -> list[Item]:
-        """Those that are this process's share."""
-        return list(items)[self.part :: self.num_parts]
+    @property
+    def is_over(self) -> bool:
+        """Whether the time is up that the row was given."""
+        return time.monotonic() > self.deadline
+
+    def mine(self, items: Iterable[Item]) -> Iterator[Item]:
+        """Those that are this process's share, as long as there is time."""
+        for item in list(items)[self.part :: self.num_parts]:
+            if self.is_over:
+                return
+            yield item
+
+    def share(self, count: int) -> int:
+        """How many of all attempts are this process's."""
+        return len(range(count)[self.part :: self.num_parts])
 
     def add(self, other: Row) -> None:
         """Add what another process has counted."""
@@ -139,11 +153,11 @@ def kills_populations(row: Row, count: int, rng: random.Random) -> None:
 
 
 def _kill(row: Row, count: int, rng: random.Random, scenarios: tuple[Scenario, ...], *, period: int) -> None:
-    count = len(row.mine(range(count)))
+    count = row.share(count)
     row.notes |= {"kills": 0, "runs": 0}
     with laboratory() as folder:
         references: dict[Scenario, tuple[dict[str, str], float]] = {}
-        while row.notes["kills"] < count:
+        while row.notes["kills"] < count and not row.is_over:
             scenario = scenarios[(row.part + row.notes["runs"]) % len(scenarios)]
             if scenario not in references:
                 began = time.monotonic()
@@ -190,26 +204,29 @@ CHAINS = (Scenario("comper-single", "asterix"), Scenario("dqn", "pong", seed=1))
 
 def cuts(row: Row, count: int, rng: random.Random) -> None:
     """Stop after every single step, and continue in another process from what is on disk."""
-    count = len(row.mine(range(count)))
+    count = row.share(count)
     with laboratory() as out:
-        while row.tried < count:
+        while row.tried < count and not row.is_over:
             number = row.notes.get("runs", 0)
             scenario = CHAINS[(row.part + number) % len(CHAINS)]
             num_steps = max(20, min(count // 2, count - row.tried))
             frames = num_steps * (20 if scenario.agent == "dqn" else 5)
             scenario = dataclasses.replace(scenario, seed=scenario.seed + 2 * (row.part + number), frames=frames)
             expected = lab.reference(scenario, out / f"reference-{number}")
-            num_cuts = _cut_every_step(scenario, out / f"run-{number}", out / "log")
+            num_cuts = _cut_every_step(scenario, out / f"run-{number}", out / "log", row)
+            row.tried += num_cuts
+            if row.is_over:
+                return
             row.expect(lab.outcome(scenario.folder(out / f"run-{number}")) == expected, f"{scenario}: another outcome")
-            row.tried += num_cuts - 1
+            row.tried -= 1
             row.count("runs")
 
 
-def _cut_every_step(scenario: Scenario, out: Path, log: Path) -> int:
+def _cut_every_step(scenario: Scenario, out: Path, log: Path, row: Row) -> int:
     num_cuts = 0
-    while (code := lab.run(lambda: _one_step(scenario, out), log=log)) == 9:
+    while (code := lab.run(lambda: _one_step(scenario, out), log=log)) == 9 and not row.is_over:
         num_cuts += 1
-    assert code == 0, log.read_text()
+    assert code == 0 or row.is_over, log.read_text()
     return num_cuts
 
 
@@ -236,7 +253,7 @@ def write_points(row: Row, count: int, rng: random.Random) -> None:
                 shutil.rmtree(out / "run", ignore_errors=True)
                 work = partial(_die_at, scenario, out / "run", point, half_a_write=is_half, everywhere=bool(count))
                 code = lab.run(work, log=out / "log")
-                if code == 0:
+                if code == 0 or row.is_over:
                     break
                 again = lab.run(partial(scenario.go_on, out / "run", 8), log=out / "log")
                 is_same = again == 0 and lab.outcome(scenario.folder(out / "run")) == expected
@@ -353,9 +370,8 @@ def disk(row: Row, count: int, rng: random.Random) -> None:
     with laboratory() as out:
         scenario, base, expected = _bases(out, SHORT[1:2])[0]
         largest = max(path.stat().st_size for path in base.rglob("*") if path.is_file())
-        share = row.mine(range(count))
-        limits = {0, 1, largest - 1} if row.part == 0 else set()
-        for limit in sorted(limits | {rng.randrange(largest) for _ in share}):
+        limits = sorted({0, 1, largest - 1, *(random.Random(count).randrange(largest) for _ in range(count))})
+        for limit in row.mine(limits):
             _expect_clean_stop(row, scenario, base, out, expected, partial(_limit_files, limit), "files of at most")
             row.count("no room")
         for code in (errno.ENOSPC, errno.EIO, errno.EACCES, errno.EROFS):
@@ -501,13 +517,13 @@ def two_writers(row: Row, count: int, rng: random.Random) -> None:
 def readers(row: Row, count: int, rng: random.Random) -> None:
     """A run that is being written is read all the while, and begun anew when it has ended: never called damaged."""
     with laboratory() as out:
-        attempts = row.mine(range(count))
-        while row.tried < len(attempts):
+        count = row.share(count)
+        while row.tried < count and not row.is_over:
             shutil.rmtree(out / "run", ignore_errors=True)
             scenario = rng.choice(SHORT)
             folder = scenario.folder(out / "run")
             writer = lab.fork(partial(scenario.train, out / "run", 1), log=out / "log")
-            while row.tried < len(attempts) and not os.waitpid(writer, os.WNOHANG)[0]:
+            while row.tried < count and not os.waitpid(writer, os.WNOHANG)[0]:
                 if folder.exists():
                     verdict = verify_run(folder, with_states=rng.random() < 0.7)
                     row.expect(not verdict.damaged, str(verdict))
@@ -545,12 +561,12 @@ def signals(row: Row, count: int, rng: random.Random) -> None:
 
 def fuzz(row: Row, count: int, rng: random.Random) -> None:
     """Malformed configurations, checkpoints, logs and memories: one sentence each, no traceback, no hang, memory bounded."""
-    count = len(row.mine(range(count)))
+    count = row.share(count)
     with laboratory() as out:
         _, base, _ = _bases(out, SHORT[:1])[0]
         folder = lab.copy_run(base, out / "copy")
-        child = lab.fork(lambda: _fuzz_in_child(count, rng, folder, out / "result.json"), log=out / "log")
-        code = lab.wait(child, timeout=60 + count / 20)
+        child = lab.fork(lambda: _fuzz_in_child(row, count, rng, folder, out / "result.json"), log=out / "log")
+        code = lab.wait(child, timeout=36_000)
         if code != 0:
             row.expect(False, f"{code}: {(out / 'log').read_text()[-1000:]}")
             return
@@ -559,16 +575,16 @@ def fuzz(row: Row, count: int, rng: random.Random) -> None:
         row.problems, row.notes = result["problems"][:5], result["notes"]
 
 
-def _fuzz_in_child(count: int, rng: random.Random, folder: Path, result: Path) -> None:
+def _fuzz_in_child(row: Row, count: int, rng: random.Random, folder: Path, result: Path) -> None:
     from tests.faults.fuzzing import fuzz_all
 
-    tried, problems, notes = fuzz_all(count, rng, folder)
+    tried, problems, notes = fuzz_all(count, rng, folder, row)
     result.write_text(json.dumps({"tried": tried, "problems": problems, "notes": notes}))
 
 
 def cli(row: Row, count: int, rng: random.Random) -> None:
     """Random command lines, with little memory: a sentence and an exit code each, no traceback, no hang."""
-    count = len(row.mine(range(count)))
+    count = row.share(count)
     with laboratory() as out:
         _, base, _ = _bases(out, SHORT[:1])[0]
         place = out / "place"
@@ -576,8 +592,8 @@ def cli(row: Row, count: int, rng: random.Random) -> None:
         lab.reference(SHORT[1], place / "finished")
         torn = lab.copy_run(base, place / "torn")
         (torn / "manifest.json").write_text("{")
-        child = lab.fork(lambda: _cli_in_child(count, rng, place, out / "result.json"), log=out / "log")
-        code = lab.wait(child, timeout=120 + count / 2)
+        child = lab.fork(lambda: _cli_in_child(row, count, rng, place, out / "result.json"), log=out / "log")
+        code = lab.wait(child, timeout=36_000)
         if code != 0:
             row.expect(False, f"{code}: {(out / 'log').read_text()[-1000:]}")
             return
@@ -586,10 +602,10 @@ def cli(row: Row, count: int, rng: random.Random) -> None:
         row.problems, row.notes = result["problems"][:5], result["notes"]
 
 
-def _cli_in_child(count: int, rng: random.Random, place: Path, result: Path) -> None:
+def _cli_in_child(row: Row, count: int, rng: random.Random, place: Path, result: Path) -> None:
     from tests.faults.commands import fuzz_commands
 
-    tried, problems, notes = fuzz_commands(count, rng, place)
+    tried, problems, notes = fuzz_commands(count, rng, place, row)
     result.write_text(json.dumps({"tried": tried, "problems": problems, "notes": dict(sorted(notes.items()))}))
 
 
@@ -752,13 +768,15 @@ ROWS = {
 }
 
 
-def run_row(name: str, size: str, seed: int, count: int | None = None, jobs: int = 1) -> Row:
-    """Run one row, in so many processes."""
+def run_row(name: str, size: str, seed: int, count: int | None = None, jobs: int = 1, minutes: float = math.inf) -> Row:
+    """Run one row, in so many processes, for so many minutes at most."""
     kind, row, began = ROWS[name], Row(name), time.monotonic()
     number = count if count is not None else getattr(kind, size)
     with laboratory() as out:
         children = [
-            lab.fork(partial(_run_part, Row(name, part, jobs), number, seed, out), log=out / f"{part}.log")
+            lab.fork(
+                partial(_run_part, Row(name, part, jobs, began + 60 * minutes), number, seed, out), log=out / f"{part}.log"
+            )
             for part in range(jobs)
         ]
         for part, child in enumerate(children):
@@ -783,6 +801,7 @@ def main() -> int:
     parser.add_argument("--size", choices=["ci", "full"], default="full")
     parser.add_argument("--count", type=int, help="instead of the size's own counts")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--minutes", type=float, default=math.inf, help="stop a row after so many, and count what was tried")
     parser.add_argument("--jobs", type=int, default=1, help="processes that share the attempts of a row")
     parser.add_argument("--out", type=Path, default=RESULTS)
     args = parser.parse_args()
@@ -792,13 +811,13 @@ def main() -> int:
     lab.prepare()
     losses = 0
     for name in args.rows:
-        row = run_row(name, args.size, args.seed, args.count, args.jobs)
+        row = run_row(name, args.size, args.seed, args.count, args.jobs, args.minutes)
         losses += row.losses
         notes = ", ".join(f"{key}: {value}" for key, value in row.notes.items())
         print(f"{ROWS[name].title:<82} tried {row.tried:>7,}  lost {row.losses}  {row.seconds:>7.1f} s  {notes}", flush=True)
         for problem in row.problems[:5]:
             print(f"    {problem}", flush=True)
-        kept = {key: value for key, value in asdict(row).items() if "part" not in key}
+        kept = {key: value for key, value in asdict(row).items() if "part" not in key and key != "deadline"}
         (args.out / f"{name}.json").write_text(
             json.dumps({"title": ROWS[name].title, **kept, "jobs": args.jobs}, indent=2) + "\n"
         )
