@@ -65,10 +65,12 @@ $(BENCH_READY): $(READY)
 	@PIP_CONSTRAINT=constraints.txt $(PIP) install --quiet -e ".[all,bench]"
 	@touch $@
 
-# By digest what the lock holds; by version what the index's torch asks for besides (CUDA's libraries, on Linux).
+# By digest: torch for CPUs alone, where the index has it, and all that the lock holds. By version, and only where the
+# ordinary torch asks for it: CUDA's libraries.
 $(READY): pyproject.toml constraints.txt requirements.lock
 	@echo "Setting up .venv (once; a few minutes) ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(PIP) install --quiet --require-hashes --no-deps -r requirements-cpu.lock 2>/dev/null || true
 	@$(PIP) install --quiet --require-hashes --no-deps -r requirements.lock
 	@$(PIP) install --quiet --no-deps --no-build-isolation -e .
 	@$(PIP) check >/dev/null || PIP_CONSTRAINT=constraints.txt $(PIP) install --quiet -e ".[all,dev]"

@@ -14,7 +14,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
-from tools.lock import CONSTRAINTS, LOCK, ROOT, WANTED, is_of_version, lock_text, pins, read_lock
+from tools.lock import CONSTRAINTS, CPU_LOCK, LOCK, ROOT, WANTED, is_of_version, lock_text, pins, read_lock
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
@@ -48,8 +48,11 @@ def test_every_package_has_digests_and_torch_those_of_several_indexes() -> None:
     hashes = read_lock(LOCK.read_text())
     assert all(re.fullmatch("[0-9a-f]{64}", digest) for digests in hashes.values() for digest in digests)
     assert all(hashes.values())
-    (torch,) = (digests for pin, digests in hashes.items() if pin.startswith("torch=="))
-    assert len(torch) > 20, "other platforms, and the wheel for CPUs alone"
+    (torch,) = (pin for pin in hashes if pin.startswith("torch=="))
+    assert len(hashes[torch]) > 20, "other platforms"
+    (cpu, digests), *others = read_lock(CPU_LOCK.read_text()).items()
+    assert (cpu, others) == (f"{torch}+cpu", [])
+    assert digests < hashes[torch]
 
 
 def test_a_lock_is_read_back_as_it_was_written() -> None:
@@ -103,7 +106,8 @@ def test_a_file_with_another_digest_is_refused(tmp_path: Path) -> None:
 def test_setup_installs_the_lock_first_and_the_package_without_a_network() -> None:
     recipe = (ROOT / "Makefile").read_text().split("\n$(READY):", 1)[1].split("\n\n", 1)[0]
     installs = [line for line in recipe.splitlines() if "$(PIP) install" in line]
-    assert "--require-hashes --no-deps -r requirements.lock" in installs[0]
-    assert "--no-deps --no-build-isolation -e ." in installs[1]
-    assert "$(PIP) check" in installs[2], "only where the index's torch asks for more than the lock holds"
+    assert all("--require-hashes --no-deps -r requirements" in line for line in installs[:2])
+    assert "requirements-cpu.lock" in installs[0], "first: what is installed already is not looked for again"
+    assert "--no-deps --no-build-isolation -e ." in installs[2]
+    assert "$(PIP) check" in installs[3], "only where the index's torch asks for more than the lock holds"
     assert "requirements.lock" in recipe.splitlines()[0]

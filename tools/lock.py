@@ -4,7 +4,8 @@
 
 Which packages are needed is what pip answers under constraints.txt; the digests are those on the index pages that pip is set
 up with, for every platform. Digests that the lock has already are kept for the same version, so that files of several indexes
-(torch for CPUs alone, for example) can stand side by side: run it once with each.
+can stand side by side: run it once with each. A version that says how it was built (torch 2.13.0+cpu) is also pinned in
+requirements-cpu.lock, which is tried first: of two files of one version pip prefers that whose digest an index names.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from packaging.version import InvalidVersion, Version
 
 ROOT = Path(__file__).parents[1]
 LOCK = ROOT / "requirements.lock"
+CPU_LOCK = ROOT / "requirements-cpu.lock"
 CONSTRAINTS = ROOT / "constraints.txt"
 WANTED = [f"{ROOT}[all,dev]", "hatchling", "editables"]
 """The extras of `make setup`, and what builds the package itself without a network."""
@@ -50,15 +52,25 @@ Hashes = dict[str, set[str]]
 
 
 def main() -> int:
-    """Write the lock."""
-    before = read_lock(LOCK.read_text()) if LOCK.exists() else {}
+    """Write the locks."""
+    before, built_before = (read_lock(path.read_text()) if path.exists() else {} for path in (LOCK, CPU_LOCK))
     found: Hashes = {}
+    built: Hashes = {}
     for name, version, digest in resolved():
-        pin = f"{name}=={version.public}"
-        found[pin] = {digest, *before.get(pin, set()), *digests(name, version)}
+        pin, files = f"{name}=={version.public}", dict(digests(name, version))
+        built |= {f"{pin}+{version.local}": {digest, *_of(files, version)}} if version.local else {}
+        found[pin] = {digest, *before.get(pin, set()), *files.values()}
         print(f"{pin}: {len(found[pin])} files", flush=True)
+    # An index without such builds must not lose them.
+    built |= {pin: entries | built.get(pin, set()) for pin, entries in built_before.items() if pin.partition("+")[0] in found}
     LOCK.write_text(lock_text(found))
+    CPU_LOCK.write_text(lock_text(built))
     return 0
+
+
+def _of(files: dict[str, str], version: Version) -> set[str]:
+    """The digests of the files that were built in one way."""
+    return {digest for file_name, digest in files.items() if f"-{version}-" in file_name}
 
 
 def resolved() -> Iterator[tuple[str, Version, str]]:
@@ -73,16 +85,17 @@ def resolved() -> Iterator[tuple[str, Version, str]]:
                 yield canonicalize_name(about["name"]), Version(about["version"]), archive["hashes"]["sha256"]
 
 
-def digests(name: str, version: Version) -> Iterator[str]:
-    """The digests of all files of a version, on every page and in every folder that pip looks at."""
+def digests(name: str, version: Version) -> Iterator[tuple[str, str]]:
+    """Name and digest of all files of a version, on every page and in every folder that pip looks at."""
     for page in index_pages(name):
         for link, digest in _LINK.findall(page):
-            if is_of_version(urllib.parse.unquote(html.unescape(link)).rpartition("/")[2], version):
-                yield digest
+            file_name = urllib.parse.unquote(html.unescape(link)).rpartition("/")[2]
+            if is_of_version(file_name, version):
+                yield file_name, digest
     for folder in _options("find-links"):
         for path in Path(folder).glob("*"):
             if is_of_version(path.name, version) and file_package(path.name) == name:
-                yield hashlib.sha256(path.read_bytes()).hexdigest()
+                yield path.name, hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def index_pages(name: str) -> Iterator[str]:
