@@ -17,6 +17,7 @@ import math
 import os
 import pickle
 import random
+import re
 import resource
 import shutil
 import signal
@@ -43,6 +44,7 @@ from tests.faults import lab
 from tests.faults.lab import Scenario
 
 RESULTS = Path(__file__).parents[2] / "results" / "torture"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "reliability.md"
 
 SHORT = (
     Scenario("comper-single", "asterix"),
@@ -740,32 +742,70 @@ def _soak_in_child(agent: str, frames: int, out: Path) -> None:
 
 @dataclass(frozen=True)
 class Kind:
-    """A row's title, function and sizes."""
+    """A row's title, function and sizes, with words where a size is no number."""
 
     title: str
     work: Callable[[Row, int, random.Random], None]
     ci: int
     full: int
+    words: tuple[str, str] | None = None
+
+    @property
+    def sizes(self) -> tuple[str, str]:
+        """The sizes as the documentation shows them."""
+        return self.words or (f"{self.ci:,}", f"{self.full:,}")
 
 
 ROWS = {
     "kills": Kind("kill -9 at random moments; outcome identical", kills, 10, 300),
-    "kills_full_size": Kind("kill -9 of runs with the paper's networks; outcome identical", kills_full_size, 2, 30),
-    "kills_populations": Kind("kill -9 of six trials with workers; no orphans, outcome identical", kills_populations, 2, 30),
+    "kills_full_size": Kind("kill -9 with the paper's networks and screens; outcome identical", kills_full_size, 2, 30),
+    "kills_populations": Kind(
+        "kill -9 of six trials in two workers; no process left, outcome identical", kills_populations, 2, 30
+    ),
     "cuts": Kind("stopped after every step of a run; outcome identical", cuts, 50, 1_000),
-    "write_points": Kind("ended at every call that changes the disk, or in mid-write; outcome identical", write_points, 0, 1),
+    "write_points": Kind(
+        "ended at every call that changes the disk, or in mid-write; outcome identical",
+        write_points, 0, 1, ("every call of one save", "every call of a run"),
+    ),
     "damage": Kind("newest checkpoint torn or flipped: noticed, older one used, outcome identical", damage, 50, 1_000),
     "log_tails": Kind("log tail torn or garbage; outcome identical", log_tails, 50, 1_000),
-    "disk": Kind("no room at any byte, EIO, EACCES, EROFS: told, outcome identical afterwards", disk, 10, 200),
-    "small_disk": Kind("a small or read-only file system: told, outcome identical afterwards", small_disk, 0, 0),
-    "two_writers": Kind("a second process on the run: refused", two_writers, 0, 0),
-    "readers": Kind("a run verified while it is written: no false alarm", readers, 100, 5_000),
+    "disk": Kind(
+        "no room at any byte, EIO, EACCES, EROFS: reported, outcome identical afterwards", disk, 10, 200, ("43", "about 230")
+    ),
+    "small_disk": Kind(
+        "a small or read-only file system: reported, outcome identical afterwards", small_disk, 0, 0, ("15", "15")
+    ),
+    "two_writers": Kind("a second process on the run: refused", two_writers, 0, 0, ("7", "7")),
+    "readers": Kind("a run verified while it is written: never called damaged", readers, 100, 5_000),
     "signals": Kind("SIGINT, SIGTERM, SIGHUP, SIGUSR1: saved within 5 s, outcome identical", signals, 4, 100),
     "fuzz": Kind("malformed configurations, checkpoints, logs, memories: one sentence", fuzz, 5_000, 200_000),
-    "cli": Kind("random command lines: a sentence and an exit code, no traceback", cli, 300, 10_000),
-    "payloads": Kind("pickle, zip, npz, link, folder in place of every file: nothing runs", payloads, 0, 1),
-    "soak": Kind("memory against frames", soak, 100_000, 1_000_000),
-}
+    "cli": Kind("random command lines in 6 GB of memory: a sentence and an exit code", cli, 300, 10_000),
+    "payloads": Kind(
+        "pickle, zip, npz, link, folder in place of every file: nothing runs", payloads, 0, 1, ("newest checkpoint", "all")
+    ),
+    "soak": Kind(
+        "two runs whose memories are full: less than 8 MB more in the second half of the frames",
+        soak, 100_000, 1_000_000, ("100,000 frames", "1,000,000 frames"),
+    ),
+}  # fmt: skip
+
+
+TABLE = re.compile(r"(<!-- table: torture -->\n).*?(<!-- end of table -->)", re.DOTALL)
+
+
+def table(results: Path = RESULTS) -> str:
+    """The table of docs/reliability.md, from what the results hold."""
+    lines = ["| fault | `make test` | `make torture` | tried | lost |", "| --- | --- | --- | --- | --- |"]
+    for name, kind in ROWS.items():
+        path = results / f"{name}.json"
+        row = json.loads(path.read_text()) if path.exists() else {"tried": 0, "losses": 0}
+        lines.append(f"| {kind.title} | {kind.sizes[0]} | {kind.sizes[1]} | {row['tried']:,} | {row['losses']} |")
+    return "".join(line + "\n" for line in lines)
+
+
+def document(text: str) -> str:
+    """The documentation with the table as it is now."""
+    return TABLE.sub(lambda match: match[1] + table() + match[2], text)
 
 
 def run_row(name: str, size: str, seed: int, count: int | None = None, jobs: int = 1, minutes: float = math.inf) -> Row:
@@ -804,7 +844,11 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=math.inf, help="stop a row after so many, and count what was tried")
     parser.add_argument("--jobs", type=int, default=1, help="processes that share the attempts of a row")
     parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--document", action="store_true", help="run nothing; put the results into docs/reliability.md")
     args = parser.parse_args()
+    if args.document:
+        DOCUMENT.write_text(document(DOCUMENT.read_text()))
+        return 0
     args.out.mkdir(parents=True, exist_ok=True)
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # the processes are the parallelism
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
