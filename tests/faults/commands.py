@@ -170,7 +170,7 @@ class CommandLines:
         if rng.random() < 0.02:
             return [self._word() for _ in range(rng.randrange(4))]
         command = rng.choice([*COMMANDS, *["train"] * (len(COMMANDS) // 2)])
-        words = [command, *(self._train() if command == "train" else self._from_parser(command))]
+        words = [command, *(self._train() if command == "train" else self._from_parser(parser_of(command)))]
         if rng.random() < 0.15:
             extra = [self._word(), self._number_word(), "--workers", "--out", *self._settings[:3]]
             words.insert(rng.randrange(1, len(words) + 1), rng.choice(extra))
@@ -206,17 +206,17 @@ class CommandLines:
             return [_flag(field), self._rng.choice(["1", "2", "7", "50", "400", "1000", "9999", "65536", "1000000", "1e12"])]
         return [_flag(field), self._rng.choice(["0", "0.001", "0.1", "0.5", "0.99", "1", "3", "999", "1e8", "auto", "UP"])]
 
-    def _from_parser(self, command: str) -> list[str]:
+    def _from_parser(self, parser: argparse.ArgumentParser) -> list[str]:
         """Words for a command, from what its parser asks for: what it needs, and a third of what it offers."""
         words: list[str] = []
-        for action in parser_of(command)._actions:
+        for action in parser._actions:
+            chance = 0.02 if action.dest == "help" else 1 / 3
             if isinstance(action, argparse._SubParsersAction):
-                words.append(self._rng.choice([*action.choices, self._word()]))
+                name = self._rng.choice([*action.choices])
+                words += [name, *self._from_parser(action.choices[name])]
             elif "--workers" in action.option_strings:
                 words += self._no_workers()
-            elif (
-                not action.option_strings or action.required or self._rng.random() < (0.02 if action.dest == "help" else 1 / 3)
-            ):
+            elif not action.option_strings or action.required or self._rng.random() < chance:
                 words += [*action.option_strings[-1:], *self._values(action)]
         return words
 

@@ -852,6 +852,7 @@ def main() -> int:
     args.out.mkdir(parents=True, exist_ok=True)
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # the processes are the parallelism
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # the rows are about CPUs, and a process that holds a GPU must not fork
     lab.prepare()
     losses = 0
     for name in args.rows:
