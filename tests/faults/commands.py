@@ -25,6 +25,7 @@ from typing import Any
 from comper.agents.registry import AGENTS, find_agent
 from comper.cli import COMMANDS, main
 from comper.environments.families import FAMILIES
+from comper.environments.floors import load_floors, measure_floor
 from comper.settings import kind_of, whole_number
 from tests.faults.fuzzing import Clock
 
@@ -63,7 +64,7 @@ def fuzz_commands(count: int, rng: random.Random, original: Path, clock: Clock) 
     notes: dict[str, Any] = {}
     num_tried = 0
     for number in range(count):
-        if clock.is_over:
+        if clock.is_over():
             break
         if number % LINES_PER_PLACE == 0:
             os.chdir(original)
@@ -125,13 +126,13 @@ def _interrupted_after(seconds: int) -> Iterator[None]:
 
 def stub_long_work() -> None:
     """Where a run would start, the run is marked as begun and left; floors and evaluations take no time."""
-    from comper.environments.floors import measure_floor
     from comper.training.evaluation import _play
     from comper.training.population import run_population
 
     # The code is replaced, not the name: whichever module calls one of these by whatever name gets the stub.
+    # Names in the new code are looked up in the module of the old.
     run_population.__code__ = (lambda *_, **__: None).__code__
-    measure_floor.__code__ = (lambda *_, **__: (5, load_floors().find("freeway"))).__code__  # noqa: F821 -- in its module
+    measure_floor.__code__ = (lambda *_, **__: (5, load_floors().find("freeway"))).__code__
     _play.__code__ = (lambda *_: 1.0).__code__
 
 

@@ -208,7 +208,7 @@ def run(work: Callable[[], object], *, log: Path | None = None) -> int:
 
 def outcome(*folders: Path) -> dict[str, str]:
     """What must be identical in each run folder: episodes, metrics without timings, final weights."""
-    found = {}
+    found: dict[str, str] = {}
     for folder in folders:
         contents = {name: (folder / name).read_bytes() for name in (EPISODES_FILE, WEIGHTS_FILE)}
         records = [json.loads(line) for line in (folder / METRICS_FILE).read_text().splitlines()]

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from comper.cli import main
-from comper.runs import files
 from comper.runs.verify import verify_run
 from comper.training.train import train
 from tests.training.small_runs import SMALL, interrupted, start
@@ -35,7 +34,7 @@ def test_a_report_onto_a_full_or_read_only_disk_is_one_sentence_and_exit_code_4(
     def refuse(*_: object) -> int:
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(files.os, "write", refuse)
+    monkeypatch.setattr("comper.runs.files.os.write", refuse)
     assert main(["report", str(tmp_path / "runs"), "--out", str(tmp_path / "report"), "--no-progress"]) == 4
     lines = capsys.readouterr().err.splitlines()
     assert [os.strerror(number) in line for line in lines].count(True) == 1

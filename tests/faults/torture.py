@@ -98,7 +98,6 @@ class Row:
     def count(self, what: str, number: int = 1) -> None:
         self.notes[what] = self.notes.get(what, 0) + number
 
-    @property
     def is_over(self) -> bool:
         """Whether the time is up that the row was given."""
         return time.monotonic() > self.deadline
@@ -106,7 +105,7 @@ class Row:
     def mine(self, items: Iterable[Item]) -> Iterator[Item]:
         """Those that are this process's share, as long as there is time."""
         for item in list(items)[self.part :: self.num_parts]:
-            if self.is_over:
+            if self.is_over():
                 return
             yield item
 
@@ -159,7 +158,7 @@ def _kill(row: Row, count: int, rng: random.Random, scenarios: tuple[Scenario, .
     row.notes |= {"kills": 0, "runs": 0}
     with laboratory() as folder:
         references: dict[Scenario, tuple[dict[str, str], float]] = {}
-        while row.notes["kills"] < count and not row.is_over:
+        while row.notes["kills"] < count and not row.is_over():
             scenario = scenarios[(row.part + row.notes["runs"]) % len(scenarios)]
             if scenario not in references:
                 began = time.monotonic()
@@ -208,7 +207,7 @@ def cuts(row: Row, count: int, rng: random.Random) -> None:
     """Stop after every single step, and continue in another process from what is on disk."""
     count = row.share(count)
     with laboratory() as out:
-        while row.tried < count and not row.is_over:
+        while row.tried < count and not row.is_over():
             number = row.notes.get("runs", 0)
             scenario = CHAINS[(row.part + number) % len(CHAINS)]
             num_steps = max(20, min(count // 2, count - row.tried))
@@ -217,7 +216,7 @@ def cuts(row: Row, count: int, rng: random.Random) -> None:
             expected = lab.reference(scenario, out / f"reference-{number}")
             num_cuts = _cut_every_step(scenario, out / f"run-{number}", out / "log", row)
             row.tried += num_cuts
-            if row.is_over:
+            if row.is_over():
                 return
             row.expect(lab.outcome(scenario.folder(out / f"run-{number}")) == expected, f"{scenario}: another outcome")
             row.tried -= 1
@@ -226,9 +225,9 @@ def cuts(row: Row, count: int, rng: random.Random) -> None:
 
 def _cut_every_step(scenario: Scenario, out: Path, log: Path, row: Row) -> int:
     num_cuts = 0
-    while (code := lab.run(lambda: _one_step(scenario, out), log=log)) == 9 and not row.is_over:
+    while (code := lab.run(lambda: _one_step(scenario, out), log=log)) == 9 and not row.is_over():
         num_cuts += 1
-    assert code == 0 or row.is_over, log.read_text()
+    assert code == 0 or row.is_over(), log.read_text()
     return num_cuts
 
 
@@ -255,7 +254,7 @@ def write_points(row: Row, count: int, rng: random.Random) -> None:
                 shutil.rmtree(out / "run", ignore_errors=True)
                 work = partial(_die_at, scenario, out / "run", point, half_a_write=is_half, everywhere=bool(count))
                 code = lab.run(work, log=out / "log")
-                if code == 0 or row.is_over:
+                if code == 0 or row.is_over():
                     break
                 again = lab.run(partial(scenario.go_on, out / "run", 8), log=out / "log")
                 is_same = again == 0 and lab.outcome(scenario.folder(out / "run")) == expected
@@ -520,7 +519,7 @@ def readers(row: Row, count: int, rng: random.Random) -> None:
     """A run that is being written is read all the while, and begun anew when it has ended: never called damaged."""
     with laboratory() as out:
         count = row.share(count)
-        while row.tried < count and not row.is_over:
+        while row.tried < count and not row.is_over():
             shutil.rmtree(out / "run", ignore_errors=True)
             scenario = rng.choice(SHORT)
             folder = scenario.folder(out / "run")
