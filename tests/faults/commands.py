@@ -196,7 +196,7 @@ class CommandLines:
             words += ["--device", rng.choice(["cpu", "cuda", self._word()])]
         if rng.random() < 0.15:
             words += ["--config", rng.choice(["good.toml", self._path()])]
-        return [*words, *self._no_workers()]
+        return [*words, *self._no_processes(parser_of("train"))]
 
     def _right_setting(self, agent: str) -> list[str]:
         """A setting of the agent with a value of its kind, which need not be sensible."""
@@ -215,15 +215,20 @@ class CommandLines:
             if isinstance(action, argparse._SubParsersAction):
                 name = self._rng.choice([*action.choices])
                 words += [name, *self._from_parser(action.choices[name])]
-            elif "--workers" in action.option_strings:
-                words += self._no_workers()
+            elif action.option_strings[-1:] == ["--workers"]:
+                words += self._no_processes(parser)
+            elif action.option_strings[-1:] == ["--processes"]:
+                continue
             elif not action.option_strings or action.required or self._rng.random() < chance:
                 words += [*action.option_strings[-1:], *self._values(action)]
         return words
 
-    def _no_workers(self) -> list[str]:
-        # Worker processes belong to a run that starts; they are tried elsewhere.
-        return ["--workers", self._rng.choice(["0"] * 12 + ["-1", "1e3", "nan", "99999"])]
+    def _no_processes(self, parser: argparse.ArgumentParser) -> list[str]:
+        # Other processes belong to a run that starts; they are tried elsewhere.
+        words = ["--workers", self._rng.choice(["0"] * 12 + ["-1", "1e3", "nan", "99999"])]
+        if "--processes" in parser._option_string_actions:
+            words += ["--processes", self._rng.choice(["1"] * 12 + ["0", "-1", "nan"])]
+        return words
 
     def _values(self, action: argparse.Action) -> list[str]:
         if action.nargs == 0:  # --json, --help
@@ -246,6 +251,8 @@ class CommandLines:
             return self._rng.choice([name for name in ENVIRONMENTS if name != "paper"])
         if kind == "A" and not action.option_strings:
             return self._rng.choice([*AGENTS])
+        if kind == "PLAN":
+            return self._rng.choice(["plan.toml", "plan.toml", "paper", self._path()])
         if kind in ("DIR", "RUN", "FILE") or action.type is Path:
             return self._path()
         return self._rng.choice([self._word(), self._path(), *AGENTS])
@@ -288,6 +295,7 @@ _FILES = {
     "file": b"",
     "good.toml": b"frames = 50\n",
     "bad.toml": b"frames = \n",
+    "plan.toml": b'agents = ["dqn", "random"]\nenvironments = ["gym:CartPole-v1", "pong"]\nsettings = { frames = 50 }\n',
     "huge.toml": b"#" * 70_000,
     "strange.toml": b'frames = "\\u001b[31m"\n"\\u001b[31m" = 1\n',
     "bytes": bytes(range(256)),

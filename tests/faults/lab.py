@@ -49,6 +49,7 @@ class Scenario:
     frames: int = 300
     trials: int = 1
     workers: int = 0
+    processes: int = 1
     is_full_size: bool = False
     """Whether screens, networks and memories are the paper's."""
 
@@ -83,6 +84,7 @@ class Scenario:
             out=out,
             device="cpu",
             workers=self.workers,
+            processes=self.processes,
             checkpoint_period_steps=period,
             show_progress=False,
             **self.settings,
@@ -92,7 +94,8 @@ class Scenario:
         """Begin, or resume what has begun."""
         if any(folder.exists() for folder in self.folders(out)):
             place = self.folder(out) if len(self.folders(out)) == 1 else out
-            resume(place, device="cpu", workers=self.workers, checkpoint_period_steps=period, show_progress=False)
+            options: dict[str, Any] = {"workers": self.workers, "processes": self.processes}
+            resume(place, device="cpu", checkpoint_period_steps=period, show_progress=False, **options)
         else:
             self.train(out, period)
 

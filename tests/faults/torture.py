@@ -39,7 +39,7 @@ from comper.errors import ComperError
 from comper.runs import checkpoints
 from comper.runs.folder import LOG_FILES, METRICS_FILE
 from comper.runs.verify import verify_run
-from comper.training.resume import open_unfinished
+from comper.training.continuing import open_unfinished
 from tests.faults import lab
 from tests.faults.lab import Scenario
 
@@ -63,7 +63,7 @@ FULL_SIZE = (
 )
 POPULATIONS = (
     Scenario("comper-single", "asterix", "freeway", trials=3, workers=2),
-    Scenario("dqn", "pong", "seaquest", trials=3, workers=2),
+    Scenario("dqn", "pong", "seaquest", trials=3, processes=2),
 )
 
 KILLS_A_RUN = 5
@@ -149,7 +149,7 @@ def kills_full_size(row: Row, count: int, rng: random.Random) -> None:
 
 
 def kills_populations(row: Row, count: int, rng: random.Random) -> None:
-    """The same with six trials in two worker processes, which must die with what they work for."""
+    """The same with six trials in several processes, which must die with the one that started them."""
     _kill(row, count, rng, POPULATIONS, period=5)
 
 
@@ -759,7 +759,7 @@ ROWS = {
     "kills": Kind("kill -9 at random moments; outcome identical", kills, 10, 300),
     "kills_full_size": Kind("kill -9 with the paper's networks and screens; outcome identical", kills_full_size, 2, 30),
     "kills_populations": Kind(
-        "kill -9 of six trials in two workers; no process left, outcome identical", kills_populations, 2, 30
+        "kill -9 of six trials in two workers or processes; none is left, outcome identical", kills_populations, 2, 30
     ),
     "cuts": Kind("stopped after every step of a run; outcome identical", cuts, 50, 1_000),
     "write_points": Kind(

@@ -23,10 +23,18 @@ def example(parser: argparse.ArgumentParser, *lines: str) -> None:
 def add_run_options(parser: argparse.ArgumentParser) -> None:
     """How a run is carried out; none of it changes results."""
     parser.add_argument("--device", default="auto", metavar="D", help="auto, cpu or cuda (default: auto)")
+    text = "processes for the trials (default: on a CPU one per core)"
+    parser.add_argument("--processes", type=whole_number, metavar="N", help=text)
     text = "processes for the environments; 0: none (default: by cores)"
     parser.add_argument("--workers", type=whole_number, metavar="N", help=text)
     text = "agent steps between checkpoints; 0: never (default: 5,000 steps or 2 minutes, under 1 %% of the time)"
     parser.add_argument("--checkpoint-period-steps", type=whole_number, metavar="N", help=text)
+
+
+def add_threads(parser: argparse.ArgumentParser) -> None:
+    """--threads N, which is for new runs: those that are resumed have theirs."""
+    text = "threads of torch for each trial; the last bits of its results depend on them (default: 1 on a CPU)"
+    parser.add_argument("--threads", type=whole_number, metavar="N", help=text)
 
 
 def add_trust(parser: argparse.ArgumentParser) -> None:
