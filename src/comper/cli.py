@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with unbreakable_streams() as out:
         code = _exit_code(words)
         out.flush()
-        if code == 0 and out.failure is not None and words[0] in PRINTING_COMMANDS:
+        if code == 0 and out.failure is not None and words and words[0] in PRINTING_COMMANDS:
             return _complain(explained_os_error(out.failure, "Standard output: cannot be written"))
         return code
 
@@ -75,6 +75,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _dispatch(argv: list[str]) -> int:
+    _require_working_folder()
     if not argv or argv[0].startswith("-"):
         return _main_parser().parse_and_help(argv)
     if argv[0] not in COMMANDS:
@@ -87,6 +88,14 @@ def _dispatch(argv: list[str]) -> int:
         _refuse_unknown(unknown[0], parser, args)
     run: Run = args.run
     return run(args)
+
+
+def _require_working_folder() -> None:
+    """Refuse to begin in a folder that was deleted: the libraries below would end the process with words of their own."""
+    try:
+        os.getcwd()
+    except OSError as error:
+        raise UsageError(f"The working folder is gone ({error.strerror}): change to another.") from None
 
 
 class _MainParser(_Parser):
