@@ -9,7 +9,7 @@ import pytest
 from gymnasium import spaces
 
 from comper.errors import UsageError
-from comper.integrations.saved_spaces import Arrays, describe, letters, read
+from comper.integrations.saved_spaces import Arrays, describe, read
 
 SPACES: list[spaces.Space[Any]] = [
     spaces.Box(0, 255, (4, 8, 8), np.uint8),
@@ -34,10 +34,3 @@ def test_a_space_read_back_is_equal(space: spaces.Space[Any]) -> None:
 def test_other_spaces_get_a_sentence() -> None:
     with pytest.raises(UsageError, match="Text: a space of this kind cannot be saved"):
         describe(spaces.Text(5), {})
-
-
-def test_names_are_letters_and_all_different() -> None:
-    names = [letters(i) for i in range(2000)]
-    assert len(set(names)) == 2000
-    assert all(name.isalpha() and name.islower() for name in names)
-    assert names[:3] == ["a", "b", "c"]

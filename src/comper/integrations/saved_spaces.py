@@ -10,14 +10,9 @@ import numpy.typing as npt
 from gymnasium import spaces
 
 from comper.errors import UsageError
+from comper.memory.array_folder import letters
 
 Arrays = dict[str, npt.NDArray[Any]]
-
-
-def letters(number: int) -> str:
-    """A name of letters alone for the parts of something: a, b, ... z, ba, bb, ..."""
-    rest, last = divmod(number, 26)
-    return (letters(rest) if rest else "") + chr(ord("a") + last)
 
 
 def describe(space: spaces.Space[Any], arrays: Arrays) -> dict[str, Any]:

@@ -30,9 +30,8 @@ from stable_baselines3.common.vec_env import VecNormalize
 
 from comper.errors import DamagedFileError, UsageError
 from comper.integrations import saved_spaces
-from comper.integrations.saved_spaces import letters
 from comper.memory import array_folder
-from comper.memory.array_folder import StoredArray
+from comper.memory.array_folder import StoredArray, letters
 from comper.memory.indexes import TransitionKey, make_index
 from comper.memory.observation_array import EMPTY, ObservationArray, ObservationPool, checked, is_worth_sharing
 from comper.memory.ring_sets import NONE, EqualKeys, RingSets
@@ -349,7 +348,7 @@ class CompactReplayBuffer(ReplayBuffer):
         if self._sets is not None:
             arrays |= self._sets.state_dict()
         frames = {}
-        for i, (key, s, s_next) in enumerate(self._arrays()):
+        for i, (_, s, s_next) in enumerate(self._arrays()):
             name = letters(i)
             if isinstance(s, ObservationArray) and isinstance(s_next, ObservationArray):
                 s.pool.clear()

@@ -135,7 +135,7 @@ class ObservationPool:
         for array, places in arrays:
             if places.dtype != np.int32 or places.shape != array.ids.shape:
                 raise ValueError(f"rows are {places.dtype}{places.shape}, expected int32{array.ids.shape}")
-            if places.size and not (EMPTY <= places.min() and places.max() < len(frames)):
+            if places.size and (places.min() < EMPTY or places.max() >= len(frames)):
                 raise ValueError("rows name frames that are not there")
         ids = np.array([*map(self.frames.intern, frames), EMPTY], np.int32)  # the last one, at -1, is that of empty rows
         for array, places in arrays:

@@ -71,7 +71,7 @@ class RingSets:
         self._sizes[set_id] += 1
 
     def remove(self, row: int) -> None:
-        """Take out a row that is about to be overwritten, the oldest of the ring; nothing if it was never written."""
+        """Take out a row that is about to be overwritten; nothing if it was never written."""
         set_id = int(self._set_of[row])
         if set_id == NONE:
             return
@@ -79,6 +79,8 @@ class RingSets:
         self._sizes[set_id] -= 1
         if not self._sizes[set_id]:
             self._drop(set_id)
+        elif self._latest[set_id] == row:  # not in a ring, where the oldest row goes first
+            self._latest[set_id] = np.flatnonzero(self._set_of == set_id)[-1]
 
     def rows(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
         """The latest row of each of these sets, numbered from 0 to len(self) - 1."""
@@ -122,12 +124,8 @@ class RingSets:
         set_of, latest, members = (np.asarray(state[name]) for name in ("set_of", "latest", "members"))
         num_rows = len(self._set_of)
         for array, shape in ((set_of, (num_rows,)), (latest, members.shape), (members, members.shape[:1])):
-            if (
-                array.dtype != np.int32
-                or array.shape != shape
-                or array.size
-                and (array.min() < NONE or array.max() >= num_rows)
-            ):
+            is_outside = array.size > 0 and (array.min() < NONE or array.max() >= num_rows)
+            if array.dtype != np.int32 or array.shape != shape or is_outside:
                 raise ValueError("sets name rows that are not there")
         if (set_of[latest] != members).any() or not np.array_equal(np.unique(set_of[set_of != NONE]), np.sort(members)):
             raise ValueError("the sets do not agree with the rows")
