@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -44,6 +44,14 @@ def is_worth_sharing(shape: Sequence[int], dtype: npt.DTypeLike) -> bool:
     return math.prod(shape) * dtype.itemsize >= MIN_SHARED_BYTES.get(dtype.kind, math.inf)
 
 
+class _Latest(NamedTuple):
+    """The latest observation of an environment, in the layout in which it came, and as bytes, frame by frame."""
+
+    observation: Observations
+    content: bytes
+    ids: tuple[int, ...]
+
+
 class ObservationPool:
     """The frames of observations of one shape, each stored once."""
 
@@ -56,7 +64,8 @@ class ObservationPool:
         frame_shape = tuple(n for axis, n in enumerate(self.shape) if axis != self._axis)
         self.frames = make_frame_store(compression, frame_shape, self.dtype, initial_capacity=initial_capacity)
         self._frame_bytes = math.prod(frame_shape) * self.dtype.itemsize
-        self._latest: dict[int, tuple[bytes, tuple[int, ...]]] = {}
+        self._order = None if self._axis is None else (self._axis, *(i for i in range(len(self.shape)) if i != self._axis))
+        self._latest: dict[int, _Latest] = {}
         self._shift = 1
 
     def intern(self, observation: Observations, lane: int = 0) -> tuple[int, ...]:
@@ -65,31 +74,27 @@ class ObservationPool:
         Most observations repeat the latest one of their environment (`lane`), or continue it by a frame. Comparing bytes
         with it takes a fraction of the time that looking up every frame does.
         """
-        frames = self._split(observation)
-        content = frames.tobytes()
-        before, ids_before = self._latest.get(lane, (b"", ()))
-        ids = self._continued(content, before, ids_before)
-        if len(ids) == len(frames) == len(ids_before) and ids is ids_before:
-            self.frames.retain(ids)
-            return ids
+        latest = self._latest.get(lane)
+        if latest is not None and (latest.observation == observation).all():
+            self.frames.retain(latest.ids)
+            return latest.ids
+        content = (observation if self._order is None else observation.transpose(self._order)).tobytes()
+        ids = () if latest is None else self._continued(content, latest)
         self.frames.retain(ids)
+        frames = np.frombuffer(content, self.dtype).reshape(self.frames_per_observation, *self.frames.shape)
         ids += tuple(self.frames.intern(frame) for frame in frames[len(ids) :])
         self.frames.retain(ids)  # once more, for `_latest`
-        self._latest[lane] = content, ids
-        self.frames.release(ids_before)
+        self._latest[lane] = _Latest(observation.copy(order="K"), content, ids)
+        if latest is not None:
+            self.frames.release(latest.ids)
         return ids
 
-    def _split(self, observation: Observations) -> Observations:
-        return observation[None] if self._axis is None else np.moveaxis(observation, self._axis, 0)
-
-    def _continued(self, content: bytes, before: bytes, ids_before: tuple[int, ...]) -> tuple[int, ...]:
+    def _continued(self, content: bytes, latest: _Latest) -> tuple[int, ...]:
         """The ids of the first frames, as far as they are the last ones of the observation before."""
-        if content == before:
-            return ids_before
-        for shift in (self._shift, *range(1, len(ids_before))):
-            if shift < len(ids_before) and content.startswith(before[shift * self._frame_bytes :]):
+        for shift in (self._shift, *range(1, self.frames_per_observation)):
+            if shift < self.frames_per_observation and content.startswith(latest.content[shift * self._frame_bytes :]):
                 self._shift = shift
-                return ids_before[shift:]
+                return latest.ids[shift:]
         return ()
 
     def gather(self, ids: npt.NDArray[np.int32]) -> Observations:
@@ -98,7 +103,7 @@ class ObservationPool:
             raise UsageError("A row that was never written cannot be read.")
         frames = self.frames.gather(ids)
         lead = ids.ndim - 1
-        if self._axis is None:
+        if not self._axis:  # one frame, or frames first
             return frames.reshape(*ids.shape[:-1], *self.shape)
         return np.ascontiguousarray(np.moveaxis(frames, lead, lead + self._axis))
 
@@ -108,8 +113,8 @@ class ObservationPool:
 
     def clear(self) -> None:
         """Give back what is held besides the rows of arrays."""
-        for _, ids in self._latest.values():
-            self.frames.release(ids)
+        for latest in self._latest.values():
+            self.frames.release(latest.ids)
         self._latest = {}
 
     @property
@@ -145,7 +150,7 @@ class ObservationPool:
 
 
 class ObservationArray:
-    """Observations in the order of `lead` (rows, or rows x environments), equal to what was written, and far smaller."""
+    """Observations by row, or by row and environment (`lead`): equal to what was written, and far smaller."""
 
     def __init__(self, pool: ObservationPool, lead: Sequence[int]) -> None:
         self.pool = pool
@@ -181,8 +186,10 @@ class ObservationArray:
         values = self.pool.checked(observations)
         if values.shape != self.shape[1:]:
             raise UsageError(f"observations of {values.shape}: a row holds {self.shape[1:]}.")
-        places = self.ids[row].reshape(-1, self.pool.frames_per_observation)
-        for lane, (place, value) in enumerate(zip(places, values.reshape(-1, *self.pool.shape), strict=True)):
+        if self.ids.ndim == 2:
+            self._put(self.ids[row], self.pool.intern(values))
+            return
+        for lane, (place, value) in enumerate(zip(self.ids[row], values, strict=True)):
             self._put(place, self.pool.intern(value, lane))
 
     def copy(self, source: tuple[int, ...], target: tuple[int, ...]) -> None:
@@ -211,6 +218,8 @@ def checked(observations: npt.ArrayLike, shape: tuple[int, ...], dtype: np.dtype
     values = np.asarray(observations)
     if values.shape[max(0, values.ndim - len(shape)) :] != shape:
         raise UsageError(f"observations of shape {values.shape}: the buffer was made for observations of {shape}.")
+    if values.dtype == dtype:
+        return values
     if not np.can_cast(values.dtype, dtype, "same_kind"):
         raise UsageError(f"observations of {values.dtype}: the buffer was made for {dtype}; convert them, or its space.")
     return values.astype(dtype, copy=False)
