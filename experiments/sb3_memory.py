@@ -201,7 +201,8 @@ def measure(task: str, args: argparse.Namespace) -> dict[str, Any]:
     rows: dict[str, dict[str, Any]] = {}
     for name in BUFFERS:
         command = [sys.executable, __file__, "--memory", task, name, "--steps", str(args.steps)]
-        rows[name] = json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
+        output = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+        rows[name] = json.loads(output.splitlines()[-1])  # sb3-extra-buffers prints what it has loaded
         print(f"{task}: {name}: {rows[name]}", file=sys.stderr)
     steps, turn = (4 * args.train_steps, 1000) if task == "minigrid" else (args.train_steps, 250)
     for name, row in measure_training(task, steps, turn).items():
@@ -236,8 +237,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, help="folder for one JSON file per task")
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
-    parser.add_argument("--steps", type=int, default=10_000, help="transitions in each buffer")
-    parser.add_argument("--train-steps", type=int, default=2_000, help="steps of each DQN; four times as many in MiniGrid")
+    parser.add_argument("--steps", type=int, default=8_000, help="transitions in each buffer")
+    parser.add_argument("--train-steps", type=int, default=1_500, help="steps of each DQN; four times as many in MiniGrid")
     parser.add_argument("--memory", nargs=2, metavar=("TASK", "BUFFER"), help="one measurement of memory, printed as JSON")
     parser.add_argument("--table", type=Path, metavar="FOLDER", help="print the table of measurements made before")
     args = parser.parse_args()

@@ -131,20 +131,20 @@ def test_the_samples_are_those_of_sb3_draw_for_draw(name: str, n_envs: int, comp
 
 @pytest.mark.parametrize("handles_timeouts", [False, True])
 def test_time_limits_end_no_value_unless_that_is_switched_off(handles_timeouts: bool) -> None:
-    settings = {"handle_timeout_termination": handles_timeouts}
+    settings: dict[str, Any] = {"handle_timeout_termination": handles_timeouts}
     own, compact = (filled(kind(60, IMAGE, ACTIONS, "cpu", **settings), 90) for kind in (ReplayBuffer, CompactReplayBuffer))
     assert_same(drawn(own), drawn(compact))
 
 
 @pytest.mark.parametrize("n_envs", [1, 3])
 def test_returns_over_n_steps_are_those_of_sb3(n_envs: int) -> None:
-    settings = {"n_envs": n_envs, "n_steps": 3, "gamma": 0.9}
+    settings: dict[str, Any] = {"n_envs": n_envs, "n_steps": 3, "gamma": 0.9}
     own = filled(NStepReplayBuffer(60, IMAGE, ACTIONS, "cpu", **settings), 90)
     compact = filled(CompactNStepReplayBuffer(60, IMAGE, ACTIONS, "cpu", **settings), 90)
     assert_same(drawn(own), drawn(compact))
 
 
-class Corridor(gymnasium.Env[Any, int]):
+class Corridor(gymnasium.Env[Any, Any]):
     """Walk to the end of a corridor, seen as a stack of two pictures or as a vector."""
 
     def __init__(self, space: spaces.Space[Any]) -> None:
@@ -169,13 +169,20 @@ class Corridor(gymnasium.Env[Any, int]):
         return array
 
 
-CORRIDORS = {
+CORRIDORS: dict[str, tuple[str, Any]] = {
     "pictures": ("CnnPolicy", spaces.Box(0, 255, (2, 36, 36), np.uint8)),
     "vectors": ("MlpPolicy", spaces.Box(-1, 1, (6,), np.float32)),
     "numbers": ("MlpPolicy", spaces.Discrete(7)),
     "dicts": ("MultiInputPolicy", spaces.Dict({"a": spaces.Box(0, 255, (1, 40, 40), np.uint8), "b": spaces.Discrete(7)})),
 }
-SMALL = {"learning_starts": 20, "batch_size": 8, "buffer_size": 100, "train_freq": 2, "seed": 3, "device": "cpu"}
+SMALL: dict[str, Any] = {
+    "learning_starts": 20,
+    "batch_size": 8,
+    "buffer_size": 100,
+    "train_freq": 2,
+    "seed": 3,
+    "device": "cpu",
+}
 
 
 def weights(model: Any) -> list[bytes]:
@@ -190,7 +197,7 @@ def test_dqn_learns_the_same_weights_with_either_buffer(name: str, n_envs: int) 
     ours = CompactDictReplayBuffer if name == "dicts" else CompactReplayBuffer
     for kind in (None, ours):
         env = DummyVecEnv([lambda: Corridor(space)] * n_envs)
-        learned.append(weights(DQN(policy, env, replay_buffer_class=kind, **SMALL).learn(160)))
+        learned.append(weights(DQN(policy, env, replay_buffer_class=kind, device="cpu", **SMALL).learn(160)))
     assert learned[0] == learned[1]
 
 
@@ -198,7 +205,7 @@ def test_dqn_learns_the_same_weights_with_normalized_observations() -> None:
     learned = []
     for kind in (None, CompactReplayBuffer):
         env = VecNormalize(DummyVecEnv([lambda: Corridor(spaces.Box(-1, 1, (6,), np.float32))]))
-        learned.append(weights(DQN("MlpPolicy", env, replay_buffer_class=kind, **SMALL).learn(160)))
+        learned.append(weights(DQN("MlpPolicy", env, replay_buffer_class=kind, device="cpu", **SMALL).learn(160)))
     assert learned[0] == learned[1]
 
 
@@ -215,7 +222,7 @@ def test_normalized_samples_are_those_of_sb3() -> None:
 def test_real_actions_work_as_in_sb3() -> None:
     learned = []
     for kind in (None, CompactReplayBuffer):
-        settings = {"learning_starts": 20, "batch_size": 8, "buffer_size": 100, "seed": 3, "device": "cpu"}
+        settings: dict[str, Any] = {"learning_starts": 20, "batch_size": 8, "buffer_size": 100, "seed": 3, "device": "cpu"}
         learned.append(weights(SAC("MlpPolicy", "Pendulum-v1", replay_buffer_class=kind, **settings).learn(60)))
     assert learned[0] == learned[1]
 
@@ -225,7 +232,7 @@ def test_it_works_as_cleanrl_uses_its_copy_of_the_buffer() -> None:
         50, IMAGE, ACTIONS, torch.device("cpu"), optimize_memory_usage=False, handle_timeout_termination=False
     )
     for obs, next_obs, actions, rewards, terminations, _ in played(IMAGE, 80):
-        rb.add(obs, next_obs, actions, rewards, terminations, {})  # type: ignore[arg-type] - CleanRL gives a dict
+        rb.add(obs, next_obs, actions, rewards, terminations, {})  # a dict, as vector environments give it
     data = rb.sample(32)
     assert data.observations.shape == data.next_observations.shape == (32, 4, 40, 32)
     q = torch.arange(5.0).expand(32, 5)
@@ -239,8 +246,9 @@ def test_a_stack_of_frames_takes_an_eighth_of_the_memory_and_less_if_compressed(
     frames = np.zeros((1000, 84, 84), np.uint8)
     frames[np.arange(1000), np.arange(1000) // 84, np.arange(1000) % 84] = 255
     sizes = {}
-    for compression in (None, "zlib"):
-        buffer = CompactReplayBuffer(900, spaces.Box(0, 255, (4, 84, 84), np.uint8), ACTIONS, compression=compression)  # type: ignore[arg-type]
+    settings: list[Any] = [None, "zlib"]
+    for compression in settings:
+        buffer = CompactReplayBuffer(900, spaces.Box(0, 255, (4, 84, 84), np.uint8), ACTIONS, compression=compression)
         for t in range(900):
             stacks = frames[t : t + 4][None], frames[t + 1 : t + 5][None]
             buffer.add(*stacks, np.array([0]), np.array([0.0]), np.array([False]), [{}])
@@ -288,8 +296,9 @@ def add(buffer: CompactReplayBuffer, s: int, a: int = 0, r: float = 0.0, s_next:
 
 def test_every_visit_is_equally_likely_unless_sets_are_asked_for() -> None:
     shares = {}
-    for replay in ("visits", "sets"):
-        buffer = CompactReplayBuffer(100, PIXELS, ACTIONS, replay=replay)  # type: ignore[arg-type]
+    kinds: list[Any] = ["visits", "sets"]
+    for replay in kinds:
+        buffer = CompactReplayBuffer(100, PIXELS, ACTIONS, replay=replay)
         for value in [1] * 9 + [2]:
             add(buffer, value)
         shares[replay] = float((drawn(buffer, 4000).observations[:, 0] == 2).float().mean())
@@ -377,7 +386,7 @@ def test_a_buffer_read_back_goes_on_as_if_it_had_never_stopped(name: str, count:
 def test_sb3_saves_and_loads_the_buffer_with_its_own_calls(name: str, tmp_path: Path) -> None:
     policy, space = CORRIDORS[name]
     kind = CompactDictReplayBuffer if name == "dicts" else CompactReplayBuffer
-    model = DQN(policy, Corridor(space), replay_buffer_class=kind, **SMALL).learn(60)
+    model = DQN(policy, Corridor(space), replay_buffer_class=kind, device="cpu", **SMALL).learn(60)
     model.save_replay_buffer(tmp_path / "buffer.pkl")
     # Python's hash of bytes differs from process to process: frames must be found again all the same.
     script = f"""
@@ -392,7 +401,7 @@ print(repr(buffer), float(buffer.sample(50).rewards.sum()))
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=environment)
     assert model.replay_buffer is not None
     assert result.stdout.strip() == f"{model.replay_buffer!r} {float(drawn(model.replay_buffer).rewards.sum())}"
-    other = DQN(policy, Corridor(space), replay_buffer_class=kind, **SMALL)
+    other = DQN(policy, Corridor(space), replay_buffer_class=kind, device="cpu", **SMALL)
     other.load_replay_buffer(tmp_path / "buffer.pkl")
     assert other.replay_buffer is not None
     assert_same(drawn(model.replay_buffer), drawn(other.replay_buffer))
@@ -503,8 +512,9 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_settings_get_a_sentence(name: str) -> None:
     wrong, message = WRONG[name]
+    settings: dict[str, Any] = {"buffer_size": 10, "observation_space": IMAGE, "action_space": ACTIONS} | wrong
     with pytest.raises(UsageError, match=message):
-        CompactReplayBuffer(**({"buffer_size": 10, "observation_space": IMAGE, "action_space": ACTIONS} | wrong))
+        CompactReplayBuffer(**settings)
 
 
 def test_wrong_kinds_of_buffer_get_a_sentence() -> None:
@@ -555,10 +565,9 @@ def test_a_dict_that_lacks_a_key_gets_a_sentence() -> None:
 
 def test_observations_without_a_distance_get_a_sentence() -> None:
     buffer = CompactReplayBuffer(4, SPACES["vector"], ACTIONS, "cpu", similarity=0.5)
+    wrong, right = np.full((1, 4), np.nan, np.float32), np.zeros((1, 4), np.float32)
     with pytest.raises(UsageError, match="finite numbers"):
-        buffer.add(
-            np.full((1, 4), np.nan, np.float32), *[np.zeros((1, 4), np.float32)], *map(np.array, ([0], [0.0], [0])), [{}]
-        )
+        buffer.add(wrong, right, np.array([0]), np.array([0.0]), np.array([False]), [{}])
 
 
 def test_the_buffer_says_what_it_is() -> None:

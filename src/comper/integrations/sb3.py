@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -166,7 +165,7 @@ class CompactReplayBuffer(ReplayBuffer):
 
     # Transitions in.
 
-    def add(self, obs: Any, next_obs: Any, action: Any, reward: Any, done: Any, infos: Sequence[dict[str, Any]]) -> None:
+    def add(self, obs: Any, next_obs: Any, action: Any, reward: Any, done: Any, infos: Any) -> None:
         """Remember one transition of each environment. A wrong one is an error and changes nothing."""
         obs, next_obs = self._checked(obs), self._checked(next_obs)
         rewards = np.asarray(reward, np.float32).reshape(self.n_envs)
@@ -259,9 +258,9 @@ class CompactReplayBuffer(ReplayBuffer):
         )
         dones = (self.dones[rows, envs] * (1 - self.timeouts[rows, envs])).reshape(-1, 1)
         rewards = self._normalize_reward(self.rewards[rows, envs].reshape(-1, 1), env)
-        actions, dones, rewards = (self.to_torch(a, copy=False) for a in (self.actions[rows, envs], dones, rewards))
+        a, d, r = (self.to_torch(array, copy=False) for array in (self.actions[rows, envs], dones, rewards))
         samples = DictReplayBufferSamples if isinstance(self.observations, dict) else ReplayBufferSamples
-        return samples(observations, actions, next_observations, dones, rewards)
+        return samples(observations, a, next_observations, d, r)
 
     def _as_tensors(self, parts: dict[str, npt.NDArray[Any]], env: VecNormalize | None) -> Any:
         if isinstance(self.observations, dict):
@@ -286,7 +285,7 @@ class CompactReplayBuffer(ReplayBuffer):
         arrays = [array for _, s, s_next in self._arrays() for array in (s, s_next)]
         shared = sum(array.nbytes for array in arrays if isinstance(array, ObservationArray))
         plain = sum(array.nbytes for array in arrays if not isinstance(array, ObservationArray)) // self.buffer_size
-        return shared + self.size() * (per_row + plain) + sum(pool.nbytes for pool in self._pools.values())
+        return int(shared + self.size() * (per_row + plain) + sum(pool.nbytes for pool in self._pools.values()))
 
     def __repr__(self) -> str:
         kept = f"{self.size() * self.n_envs} of {self.buffer_size * self.n_envs} transitions, {self.nbytes / 1e6:.1f} MB"
@@ -441,6 +440,6 @@ def _copy_into(array: npt.NDArray[Any], saved: npt.NDArray[Any]) -> None:
 
 def _padded(places: npt.NDArray[Any], size: int, shape: tuple[int, ...]) -> npt.NDArray[np.int32]:
     """Positions of frames for all rows of an array, of which the first `size` were saved."""
-    if (places.dtype, places.shape) != (np.int32, (size, *shape[1:])) or places.min(initial=0) < 0:
+    if places.dtype != np.int32 or places.shape != (size, *shape[1:]) or places.min(initial=0) < 0:
         raise ValueError(f"rows are {places.dtype}{places.shape}, expected int32{(size, *shape[1:])}")
     return np.concatenate([places, np.full((shape[0] - size, *shape[1:]), EMPTY, np.int32)])

@@ -139,8 +139,7 @@ class CompactStorage(LazyStackStorage):  # type: ignore[misc]
         if self.similarity:
             self._require_distance(columns, list(pools))
         self._columns = columns
-        if self.similarity:
-            self._start_sets()
+        self._sets = self._make_sets() if self.similarity else None
 
     def _require_distance(self, columns: Mapping[Key, Any], shared: list[Key]) -> None:
         if len(shared) != 1 or ACTION not in columns or REWARD not in columns or columns[REWARD][0].size != 1:
@@ -193,14 +192,13 @@ class CompactStorage(LazyStackStorage):  # type: ignore[misc]
         """The rows of every column. A frame that a tensor and its successor have in common is read once."""
         arrays: dict[Key, npt.NDArray[Any]] = {}
         for key, column in self._columns.items():
-            if isinstance(column, ObservationArray):
-                partner = self._columns[key[1:] if key[0] == "next" else ("next", *key)]
-                if key not in arrays and isinstance(partner, ObservationArray):
-                    both = column.pool.gather(np.concatenate([column.ids[rows], partner.ids[rows]]))
-                    other = key[1:] if key[0] == "next" else ("next", *key)
-                    arrays[key], arrays[other] = both[: len(rows)], both[len(rows) :]
-            else:
+            if not isinstance(column, ObservationArray):
                 arrays[key] = column[rows]
+            elif key not in arrays:
+                other = key[1:] if key[0] == "next" else ("next", *key)
+                partner: Any = self._columns[other]
+                both = column.pool.gather(np.concatenate([column.ids[rows], partner.ids[rows]]))
+                arrays[key], arrays[other] = both[: len(rows)], both[len(rows) :]
         return arrays
 
     def _as_tensor(self, key: Key, array: npt.NDArray[Any]) -> torch.Tensor:
@@ -220,7 +218,7 @@ class CompactStorage(LazyStackStorage):  # type: ignore[misc]
         shared = [column for column in self._columns.values() if isinstance(column, ObservationArray)]
         plain = sum(c.nbytes for c in self._columns.values() if not isinstance(c, ObservationArray)) // self.max_size
         pools = {id(column.pool): column.pool.nbytes for column in shared}
-        return self._size * plain + sum(column.nbytes for column in shared) + sum(pools.values())
+        return int(self._size * plain + sum(column.nbytes for column in shared) + sum(pools.values()))
 
     def __repr__(self) -> str:
         settings = f"similarity={self.similarity:g}, compression={self.compression!r}"
@@ -232,16 +230,15 @@ class CompactStorage(LazyStackStorage):  # type: ignore[misc]
     def sets(self) -> RingSets:
         """The sets of equal or similar transitions; kept from the first time that they are asked for."""
         if self._sets is None:
-            self._start_sets()
-            assert self._sets is not None
+            self._sets = self._make_sets()
             for row in np.flatnonzero(self._is_written).tolist():
                 self._group(self._sets, row)
         return self._sets
 
-    def _start_sets(self) -> None:
+    def _make_sets(self) -> RingSets:
         pools = [column.pool for column in self._columns.values() if isinstance(column, ObservationArray)]
         finder = make_index("l2", pools[0].frames, self.similarity) if self.similarity else EqualKeys()
-        self._sets = RingSets(self.max_size, finder)
+        return RingSets(self.max_size, finder)
 
     def _group(self, sets: RingSets, row: int) -> None:
         """Put a row that was just written into its set. It then is the first transition of the set."""
@@ -355,10 +352,10 @@ class CompactStorage(LazyStackStorage):  # type: ignore[misc]
             pairs[0][0].pool.restore(frames[pool_id], pairs)
         self._is_written[rows], self._size = True, len(rows)
         if about["keeps_sets"]:
-            self._start_sets()
             latest = np.asarray(arrays["latest"]).tolist()
-            if not set(latest) <= set(rows.tolist()) or self._sets is None:
+            if not set(latest) <= set(rows.tolist()):
                 raise ValueError("sets name rows that are not there")
+            self._sets = self._make_sets()
             self._sets.load_state_dict(dict(arrays), {row: self._key(row) for row in latest})
 
     def __getstate__(self) -> dict[str, Any]:
