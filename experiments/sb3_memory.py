@@ -4,7 +4,7 @@ pip install "comper[sb3,atari,minigrid]" "sb3-extra-buffers[zstd,isal]"
 python experiments/sb3_memory.py --out results/sb3-memory           # about 10 minutes of one core
 python experiments/sb3_memory.py --table results/sb3-memory         # the table of docs/integrations.md
 
-Memory: for each buffer, a process of its own plays random actions and fills the buffer. Counted are the bytes of the
+Memory: each buffer is filled with the same transitions of random actions, in a process of its own. Counted are the bytes of the
 arrays and byte strings that hold the transitions; RssAnon is what the process grew by, so with all bookkeeping.
 Speed: one DQN for each buffer, in turns of a few hundred steps; each turn is divided by that of SB3's own buffer next to
 it. Every DQN has its own generators, so where two buffers give the same samples the weights are the same in the end.
@@ -17,15 +17,16 @@ import argparse
 import gc
 import hashlib
 import json
+import multiprocessing
 import platform
 import random
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -109,30 +110,51 @@ def make_buffer(name: str, env: VecEnv, size: int) -> ReplayBuffer:
     return buffer
 
 
-def measure_memory(task: str, name: str, steps: int) -> dict[str, float]:
-    """Fill a buffer with transitions of random actions."""
-    env, rng = make_env(task), np.random.default_rng(0)
-    make_buffer(name, env, 10)  # what is imported or made once is no part of the growth
-    observations, add_seconds = env.reset(), []
-    for _ in range(50):
-        observations, *_ = env.step(np.array([rng.integers(env.action_space.n)]))  # type: ignore[attr-defined]
-    before = anonymous_bytes()
-    buffer = make_buffer(name, env, steps)
+def record(task: str, steps: int) -> tuple[VecEnv, list[tuple[Any, ...]]]:
+    """Transitions of random actions, as SB3 gives them to a buffer."""
+    env, rng, transitions = make_env(task), np.random.default_rng(0), []
+    observations = env.reset()
     for _ in range(steps):
         actions = np.array([rng.integers(env.action_space.n)])  # type: ignore[attr-defined]
         after, rewards, dones, infos = env.step(actions)
         last = infos[0]["terminal_observation"][None] if dones[0] else after
-        start = time.process_time()
-        buffer.add(observations, last, actions, rewards, dones, infos)  # type: ignore[arg-type]
-        add_seconds.append(time.process_time() - start)
+        is_cut = [{"TimeLimit.truncated": info.get("TimeLimit.truncated", False)} for info in infos]
+        transitions.append((observations, last, actions, rewards, dones, is_cut))
         observations = after
+    return env, transitions
+
+
+def measure_memory(name: str, env: VecEnv, transitions: list[tuple[Any, ...]], answer: Connection) -> None:
+    """Fill a buffer; to be run in a process of its own."""
+    make_buffer(name, env, 10)  # what is imported or made once is no part of the growth
+    before, add_seconds = anonymous_bytes(), []
+    buffer = make_buffer(name, env, len(transitions))
+    for transition in transitions:
+        start = time.process_time()
+        buffer.add(*transition)
+        add_seconds.append(time.process_time() - start)
     rss, counted = anonymous_bytes() - before, counted_bytes(buffer)
-    return {
-        "rss_bytes_per_transition": round(rss / steps),
-        "counted_bytes_per_transition": round(counted / steps),
+    row = {
+        "rss_bytes_per_transition": round(rss / len(transitions)),
+        "counted_bytes_per_transition": round(counted / len(transitions)),
         "add_microseconds": round(1e6 * statistics.median(add_seconds), 1),
         "sample_microseconds": round(1e6 * statistics.median(_sample_seconds(buffer)), 1),
     }
+    answer.send(row)
+
+
+def measure_all_memory(task: str, steps: int) -> dict[str, dict[str, float]]:
+    """Fill each buffer with the same transitions. A forked process has them already, so that it grows by the buffer alone."""
+    env, transitions = record(task, steps)
+    rows = {}
+    for name in BUFFERS:
+        here, there = multiprocessing.Pipe()
+        child = multiprocessing.get_context("fork").Process(target=measure_memory, args=(name, env, transitions, there))
+        child.start()
+        rows[name] = here.recv()
+        child.join()
+        print(f"{task}: {name}: {rows[name]}", file=sys.stderr)
+    return rows
 
 
 def _sample_seconds(buffer: ReplayBuffer) -> Iterator[float]:
@@ -198,12 +220,7 @@ def _trained(model: DQN, seconds: dict[str, list[float]], name: str, turn: int) 
 
 
 def measure(task: str, args: argparse.Namespace) -> dict[str, Any]:
-    rows: dict[str, dict[str, Any]] = {}
-    for name in BUFFERS:
-        command = [sys.executable, __file__, "--memory", task, name, "--steps", str(args.steps)]
-        output = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
-        rows[name] = json.loads(output.splitlines()[-1])  # sb3-extra-buffers prints what it has loaded
-        print(f"{task}: {name}: {rows[name]}", file=sys.stderr)
+    rows: dict[str, dict[str, Any]] = measure_all_memory(task, args.steps)
     steps, turn = (4 * args.train_steps, 1000) if task == "minigrid" else (args.train_steps, 250)
     for name, row in measure_training(task, steps, turn).items():
         rows[name] |= row
@@ -239,14 +256,11 @@ def main() -> None:
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
     parser.add_argument("--steps", type=int, default=8_000, help="transitions in each buffer")
     parser.add_argument("--train-steps", type=int, default=1_500, help="steps of each DQN; four times as many in MiniGrid")
-    parser.add_argument("--memory", nargs=2, metavar=("TASK", "BUFFER"), help="one measurement of memory, printed as JSON")
     parser.add_argument("--table", type=Path, metavar="FOLDER", help="print the table of measurements made before")
     args = parser.parse_args()
     torch.set_num_threads(1)
     if args.table:
         print(table(args.table), end="")
-    elif args.memory:
-        print(json.dumps(measure_memory(*args.memory, args.steps)))
     elif args.out:
         args.out.mkdir(parents=True, exist_ok=True)
         for task in args.tasks:

@@ -574,3 +574,17 @@ def test_the_buffer_says_what_it_is() -> None:
     text = repr(filled(CompactReplayBuffer(60, IMAGE, ACTIONS, compression="zlib"), 7))
     assert text.startswith("CompactReplayBuffer(7 of 60 transitions, 0.")
     assert text.endswith("MB, similarity=0, compression='zlib', replay='visits')")
+
+
+def test_a_missing_library_is_named_with_its_extra() -> None:
+    script = "import sys; sys.modules['stable_baselines3'] = None; import comper.integrations.sb3"
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert 'pip install "comper[sb3]"' in result.stderr.splitlines()[-1]
+
+
+def test_the_table_of_the_document_is_that_of_the_measurements() -> None:
+    root = Path(__file__).parents[2]
+    command = [sys.executable, str(root / "experiments" / "sb3_memory.py"), "--table", str(root / "results" / "sb3-memory")]
+    table = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    document = (root / "docs" / "integrations.md").read_text(encoding="utf-8")
+    assert f"<!-- table: sb3-memory -->\n{table}<!-- end of table -->" in document

@@ -397,3 +397,9 @@ def test_the_sampler_of_sets_needs_the_storage_of_sets() -> None:
     empty = TensorDictReplayBuffer(storage=CompactStorage(10), sampler=CompactSampler(), batch_size=2)
     with pytest.raises(Exception, match=r"empty|sample"):
         empty.sample()
+
+
+def test_a_missing_library_is_named_with_its_extra() -> None:
+    script = "import sys; sys.modules['tensordict'] = None; import comper.integrations.torchrl"
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert 'pip install "comper[torchrl]"' in result.stderr.splitlines()[-1]

@@ -17,11 +17,15 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from tensordict import TensorDict, TensorDictBase, is_tensor_collection
-from torchrl.data.replay_buffers.checkpointers import StorageCheckpointerBase
-from torchrl.data.replay_buffers.samplers import RandomSampler
-from torchrl.data.replay_buffers.storages import LazyStackStorage, Storage
+
+try:
+    import torch
+    from tensordict import TensorDict, TensorDictBase, is_tensor_collection
+    from torchrl.data.replay_buffers.checkpointers import StorageCheckpointerBase
+    from torchrl.data.replay_buffers.samplers import RandomSampler
+    from torchrl.data.replay_buffers.storages import LazyStackStorage, Storage
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(f'{error.name} is missing: pip install "comper[torchrl]".', name=error.name) from None
 
 from comper.errors import DamagedFileError, UsageError
 from comper.memory import array_folder
