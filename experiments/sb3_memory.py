@@ -4,8 +4,9 @@ pip install "comper[sb3,atari,minigrid]" "sb3-extra-buffers[zstd,isal]"
 python experiments/sb3_memory.py --out results/sb3-memory           # about 10 minutes of one core
 python experiments/sb3_memory.py --table results/sb3-memory         # the table of docs/integrations.md
 
-Memory: each buffer is filled with the same transitions of random actions, in a process of its own. Counted are the bytes of the
-arrays and byte strings that hold the transitions; RssAnon is what the process grew by, so with all bookkeeping.
+Memory: each buffer is filled with the same transitions of random actions, in a process of its own. Counted are the
+bytes of the arrays and byte strings that hold the transitions; RssAnon is what the process grew by, so with all
+bookkeeping.
 Speed: one DQN for each buffer, in turns of a few hundred steps; each turn is divided by that of SB3's own buffer next to
 it. Every DQN has its own generators, so where two buffers give the same samples the weights are the same in the end.
 All times are those of the processor, in one thread, so that other programs on the machine count little.

@@ -175,14 +175,7 @@ CORRIDORS: dict[str, tuple[str, Any]] = {
     "numbers": ("MlpPolicy", spaces.Discrete(7)),
     "dicts": ("MultiInputPolicy", spaces.Dict({"a": spaces.Box(0, 255, (1, 40, 40), np.uint8), "b": spaces.Discrete(7)})),
 }
-SMALL: dict[str, Any] = {
-    "learning_starts": 20,
-    "batch_size": 8,
-    "buffer_size": 100,
-    "train_freq": 2,
-    "seed": 3,
-    "device": "cpu",
-}
+SMALL: dict[str, Any] = {"learning_starts": 20, "batch_size": 8, "buffer_size": 100, "train_freq": 2, "seed": 3}
 
 
 def weights(model: Any) -> list[bytes]:
