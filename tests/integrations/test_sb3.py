@@ -533,6 +533,10 @@ WRONG_TRANSITIONS: dict[str, tuple[dict[str, Any], str]] = {
     "no numbers": ({"obs": "pixels"}, "made for observations"),
     "two actions": ({"action": np.array([1, 2])}, "action of shape .2,.: expected .1, 1."),
     "half an action": ({"action": np.array([0.5])}, "action of float64: the buffer was made for int64"),
+    "two rewards": ({"reward": np.array([1.0, 2.0])}, "reward = .*: must be 1 numbers, one per environment"),
+    "no reward": ({"reward": "much"}, "reward = 'much': must be"),
+    "no end": ({"done": [None, None]}, "done = .*: must be"),
+    "infos of all": ({"infos": {}}, "infos must be a list of one dict per environment"),
     "endless reward": ({"reward": np.array([np.inf])}, "finite rewards"),
 }
 
@@ -544,9 +548,9 @@ def test_a_wrong_transition_gets_a_sentence_and_changes_nothing(name: str) -> No
     for value in range(6):
         add(buffer, value)
     before = drawn(buffer)
-    right = {"obs": pixel(1), "next_obs": pixel(2), "action": np.array([0]), "reward": np.array([0.0])}
+    right: dict[str, Any] = {"obs": pixel(1), "next_obs": pixel(2), "action": np.array([0]), "reward": np.array([0.0])}
     with pytest.raises(UsageError, match=message):
-        buffer.add(**(right | wrong), done=np.array([False]), infos=[{}])
+        buffer.add(**({"done": np.array([False]), "infos": [{}]} | right | wrong))
     assert_same(before, drawn(buffer))
 
 

@@ -172,15 +172,17 @@ class CompactReplayBuffer(ReplayBuffer):
     def add(self, obs: Any, next_obs: Any, action: Any, reward: Any, done: Any, infos: Any) -> None:
         """Remember one transition of each environment. A wrong one is an error and changes nothing."""
         obs, next_obs = self._checked(obs), self._checked(next_obs)
-        rewards = np.asarray(reward, np.float32).reshape(self.n_envs)
+        rewards, dones = self._one_per_environment("reward", reward), self._one_per_environment("done", done)
         action = self._checked_actions(action)
+        if self.handle_timeout_termination and (isinstance(infos, dict) or len(infos) != self.n_envs):
+            raise UsageError("infos must be a list of one dict per environment, unless handle_timeout_termination=False.")
         if self._sets is not None and not np.isfinite(rewards).all():
             raise UsageError(f"reward = {reward}: similar transitions need finite rewards.")
         row = self.pos
         if self._sets is not None:
             for number in self._numbers(row):
                 self._sets.remove(number)
-        super().add(obs, next_obs, action, rewards, np.asarray(done), list(infos))
+        super().add(obs, next_obs, action, rewards, dones, list(infos))
         if self._sets is not None:
             for number in self._numbers(row):
                 self._group(self._sets, number)
@@ -213,6 +215,12 @@ class CompactReplayBuffer(ReplayBuffer):
         if not np.can_cast(array.dtype, self.actions.dtype, "same_kind"):
             raise UsageError(f"action of {array.dtype}: the buffer was made for {self.actions.dtype}.")
         return array
+
+    def _one_per_environment(self, name: str, values: Any) -> npt.NDArray[np.float32]:
+        try:
+            return np.asarray(values, np.float32).reshape(self.n_envs)
+        except (TypeError, ValueError):
+            raise UsageError(f"{name} = {values!r}: must be {self.n_envs} numbers, one per environment.") from None
 
     def _numbers(self, row: int) -> range:
         """The numbers of the transitions in a row, one per environment."""
