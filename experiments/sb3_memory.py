@@ -22,6 +22,7 @@ import multiprocessing
 import platform
 import random
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -222,7 +223,7 @@ def _trained(model: DQN, seconds: dict[str, list[float]], name: str, turn: int) 
 
 def measure(task: str, args: argparse.Namespace) -> dict[str, Any]:
     rows: dict[str, dict[str, Any]] = measure_all_memory(task, args.steps)
-    steps, turn = (4 * args.train_steps, 1000) if task == "minigrid" else (args.train_steps, 250)
+    steps, turn = (6 * args.train_steps, 1000) if task == "minigrid" else (args.train_steps, 250)
     for name, row in measure_training(task, steps, turn).items():
         rows[name] |= row
     packages = ("stable_baselines3", "sb3-extra-buffers", "torch", "numpy", "ale-py", "minigrid", "comper")
@@ -256,7 +257,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="folder for one JSON file per task")
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
     parser.add_argument("--steps", type=int, default=8_000, help="transitions in each buffer")
-    parser.add_argument("--train-steps", type=int, default=1_500, help="steps of each DQN; four times as many in MiniGrid")
+    parser.add_argument("--train-steps", type=int, default=1_000, help="steps of each DQN; six times as many in MiniGrid")
     parser.add_argument("--table", type=Path, metavar="FOLDER", help="print the table of measurements made before")
     args = parser.parse_args()
     torch.set_num_threads(1)
@@ -264,8 +265,13 @@ def main() -> None:
         print(table(args.table), end="")
     elif args.out:
         args.out.mkdir(parents=True, exist_ok=True)
-        for task in args.tasks:
-            (args.out / f"{task}.json").write_text(json.dumps(measure(task, args), indent=1) + "\n")
+        if len(args.tasks) > 1:  # each in a new process: memory that one has freed would hide what the next one takes
+            sizes = ["--steps", str(args.steps), "--train-steps", str(args.train_steps), "--out", str(args.out)]
+            for task in args.tasks:
+                subprocess.run([sys.executable, __file__, *sizes, "--tasks", task], check=True)
+            return
+        (task,) = args.tasks
+        (args.out / f"{task}.json").write_text(json.dumps(measure(task, args), indent=1) + "\n")
     else:
         parser.error("give --out FOLDER or --table FOLDER")
 
