@@ -43,6 +43,7 @@ SUMMARIES = {
     "runs": "a run's life on disk",
     "training": "the loop and its population",
     "report": "tables, figures, page",
+    "viewing": "films and pictures of runs",
     WIRING: "commands and public names",
 }
 

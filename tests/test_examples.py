@@ -91,6 +91,19 @@ def test_the_memory_works_in_other_libraries_in_few_lines(name: str, tmp_path: P
     assert len((EXAMPLES / name).read_text().splitlines()) < 50
 
 
+@pytest.mark.slow
+def test_hooks_film_and_picture_of_the_example(tmp_path: Path) -> None:
+    shutil.copy(EXAMPLES / "watch_and_hooks.py", tmp_path)
+    command = [sys.executable, "-c", "from watch_and_hooks import main; main(frames=240)"]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False, env=environment)
+    assert result.returncode == 0, result.stderr
+    assert "mean scores of the checkpoints: {80: " in result.stdout
+    assert (tmp_path / "breakout.gif").read_bytes().startswith(b"GIF89a")
+    assert (tmp_path / "memory.png").read_bytes().startswith(b"\x89PNG")
+    assert list((tmp_path / "curves").rglob("events.*"))
+
+
 BROKEN = {
     "old_step": ("return super().step(action)[:4]", "step() must return 5 values"),
     "raises": ("raise RuntimeError('boom')", "code from outside comper failed: RuntimeError: boom"),

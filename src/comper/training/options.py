@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -23,6 +23,7 @@ from comper.runs.folder import CONFIG_FILE
 from comper.runs.manifest import Manifest
 from comper.settings import MAX_TOML_BYTES, changed_settings, parse_settings, to_toml, with_settings
 from comper.training.gpu_sharing import num_gpu_processes
+from comper.training.hooks import AnyHook, Hook
 
 if TYPE_CHECKING:
     import torch
@@ -54,6 +55,8 @@ class RunOptions:
     """Processes for the trials; None: on a CPU one per core."""
     threads: int | None = None
     """Of torch, for each trial; None: one on a CPU, torch's own number beside a GPU. The last bits depend on it."""
+    hooks: tuple[AnyHook, ...] = ()
+    """Called while trials run; see hooks.py."""
 
     def __post_init__(self) -> None:
         if self.workers is not None and not 0 <= self.workers <= MAX_PROCESSES:
@@ -64,6 +67,11 @@ class RunOptions:
             raise UsageError(f"threads = {self.threads}: must be 1 or more, at most {MAX_THREADS}.")
         if self.checkpoint_period_steps is not None and self.checkpoint_period_steps < 0:
             raise UsageError(f"checkpoint_period_steps = {self.checkpoint_period_steps}: must be 0 (never) or more.")
+
+    @property
+    def needs_this_process(self) -> bool:
+        """Whether a hook is a Python object, which cannot be sent to another process as its maker can."""
+        return any(isinstance(hook, Hook) for hook in self.hooks)
 
     @property
     def with_checkpoints(self) -> bool:
@@ -78,7 +86,7 @@ class RunOptions:
 
     def num_processes(self, num_trials: int, device: torch.device) -> int:
         """Processes for the trials, at most one each."""
-        if not can_start_processes():
+        if self.needs_this_process or not can_start_processes():
             return 1
         if device.type == "cpu":
             return min(self.processes or usable_cores(), num_trials)
@@ -134,6 +142,10 @@ class RunSettings:
     def to_toml(self) -> str:
         """Every setting, as config.toml keeps it."""
         return to_toml(self.parts)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every setting by its name."""
+        return {f.name: getattr(part, f.name) for part in self.parts for f in dataclasses.fields(part)}
 
     def changed(self) -> dict[str, list[Any]]:
         """Settings that differ from the agent's own: name -> [value, default]."""
@@ -250,10 +262,10 @@ def can_be_sent(settings: RunSettings, environments: Sequence[EnvironmentSpec]) 
     return all(spec.is_picklable for spec in environments) and not any(name.startswith(FROM_PYTHON) for name in names)
 
 
-def outside_modules(settings: RunSettings, infos: Sequence[EnvironmentInfo]) -> list[str]:
+def outside_modules(settings: RunSettings, environments: Iterable[str]) -> list[str]:
     """The modules from outside comper that a run needs, which `--trust` must name."""
     modules = [name.partition(":")[0] for name in settings.outside_code]
-    modules += [module for info in infos if (module := outside_module(info.name)) is not None]
+    modules += [module for name in environments if (module := outside_module(name)) is not None]
     return list(dict.fromkeys(modules))
 
 

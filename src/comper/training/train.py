@@ -18,7 +18,16 @@ from comper.protocol import PAPER_GAMES
 from comper.training import preflight
 from comper.training.continuing import ContinueJob, continue_in_processes, done_or_left_out
 from comper.training.display import TrialStatus
-from comper.training.options import NetworkMaker, RunOptions, RunSettings, can_be_sent, outside_modules, resolve_settings
+from comper.training.hooks import AnyHook, checked_hooks
+from comper.training.options import (
+    NetworkMaker,
+    RunOptions,
+    RunSettings,
+    Trusted,
+    can_be_sent,
+    outside_modules,
+    resolve_settings,
+)
 from comper.training.population import Member, make_stepper, run_population
 from comper.training.start import Beginning, Pair, StartingPoint, check_beginning, introduction, trial_names
 
@@ -40,6 +49,7 @@ def train(
     processes: int | None = None,
     threads: int | None = None,
     network: str | NetworkMaker = "auto",
+    hooks: Sequence[AnyHook] = (),
     **settings: Any,
 ) -> list[Path]:
     """Train an agent in one or more environments and return the run folders, one per trial.
@@ -49,8 +59,9 @@ def train(
     (see `comper describe`) may be given by name. `network` is a function `(state_shape, num_actions) -> torch.nn.Module`, or
     its name `my_module:make_network`. `processes` run the trials; None: on a CPU one per core. `threads` of torch compute each
     trial, and its last bits depend on them; None: one on a CPU. `workers` processes run the environments; 0 runs them beside
-    their trials, None chooses. An environment, agent or network given as a Python object stays in this process. A checkpoint
-    is written every `checkpoint_period_steps` agent steps; 0: never, None: every 5,000 steps or two minutes.
+    their trials, None chooses. An environment, agent, network or hook given as a Python object stays in this process. A
+    checkpoint is written every `checkpoint_period_steps` agent steps; 0: never, None: every 5,000 steps or two minutes.
+    `hooks` are called while trials run: objects of your own (see `Hook`), `TensorBoard(folder)`, `WeightsAndBiases(project)`.
 
         train("freeway", "comper-single", frames=20_000, out="my-runs")
     """
@@ -66,11 +77,11 @@ def train(
     else:
         network_maker = network
     resolved = resolve_settings(agent, specs, settings, where="train()", network=network_maker)
-    options = RunOptions(device, workers, checkpoint_period_steps, show_progress, processes, threads)
+    options = RunOptions(device, workers, checkpoint_period_steps, show_progress, processes, threads, checked_hooks(hooks))
     return train_population(specs, resolved, seed=seed, trials=trials, out=Path(out), options=options)
 
 
-def find_environments(names: Sequence[EnvironmentName]) -> list[EnvironmentSpec]:
+def find_environments(names: Sequence[EnvironmentName], *, trusted: Trusted = None) -> list[EnvironmentSpec]:
     """Environments by name, each once; `paper` stands for the paper's eight games."""
     expanded: list[EnvironmentName] = []
     for name in names:
@@ -79,7 +90,7 @@ def find_environments(names: Sequence[EnvironmentName]) -> list[EnvironmentSpec]
         raise UsageError("Name at least one environment.")
     found: dict[str, tuple[EnvironmentName, EnvironmentSpec]] = {}
     for given in expanded:
-        spec = find_environment(given)
+        spec = find_environment(given, trusted=trusted)
         before, _ = found.setdefault(spec.name, (given, spec))
         if callable(given) and before is not given:
             raise UsageError(f"Two environments are called {spec.name}: give each a class of its own, or train them apart.")
@@ -167,7 +178,7 @@ def _create_jobs(beginning: Beginning, options: RunOptions, num_processes: int) 
             tuple(paths[number] for number in chunk),
             tuple(TrialStatus.waiting(pairs[number][0].name, pairs[number][1], budget=frames) for number in chunk),
             options.shared_by(num_processes, len(chunk)),
-            tuple(outside_modules(settings, infos)),
+            tuple(outside_modules(settings, by_name)),
         )
         for chunk in chunks
     ]
