@@ -36,6 +36,7 @@ SUMMARIES = {
     "progress": "what a terminal shows",
     "environments": "one name, one environment",
     "memory": "frames, TM, TMI, RTM, replay",
+    "integrations": "for SB3 and TorchRL",
     "networks": "torch modules, stacked",
     "learners": "a batch in, an update out",
     "agents": "one file per agent",
