@@ -98,7 +98,7 @@ def test_what_is_wrong_is_named_with_the_file(sentence: str, tmp_path: Path) -> 
 
 def test_a_plan_is_a_file_and_code_that_it_names_must_be_trusted(tmp_path: Path) -> None:
     for given in ("no_plan", str(tmp_path / "none.toml")):
-        with pytest.raises(UsageError, match="a plan is a|cannot be read"):
+        with pytest.raises(UsageError, match=r"a plan is a|cannot be read"):
             read_plan(given)
     with pytest.raises(OutsideCodeError, match="add --trust my_module"):
         read_plan(plan_of(tmp_path, 'environments = ["my_module:make"]\nagents = ["dqn"]\nseeds = 1'))
