@@ -9,12 +9,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import io
+import json
 import os
 import random
 import resource
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -84,8 +85,10 @@ def answer(words: list[str]) -> tuple[int | str, str]:
 def stub_long_work(place: Path) -> None:
     """Where a run would start, the run is marked as begun and left; floors and evaluations take no time."""
     import comper.environments.floors
+    import comper.studies.estimate
     import comper.training.continuing
     import comper.training.evaluation
+    import comper.training.pool
     import comper.training.train
 
     floor = comper.environments.floors.load_floors().find("freeway")
@@ -93,6 +96,8 @@ def stub_long_work(place: Path) -> None:
     modules: list[tuple[Any, str, Any]] = [
         (comper.training.train, "run_population", nothing),
         (comper.training.continuing, "run_population", nothing),
+        (comper.training.pool, "run_jobs", lambda *_, **__: {}),
+        (comper.studies.estimate, "_frames_per_second", lambda *_: 100.0),
         (comper.environments.floors, "measure_floor", lambda *_, **__: (5, floor)),
         (comper.training.evaluation, "_play", lambda *_: 1.0),
     ]
@@ -181,6 +186,32 @@ class CommandLines:
             w for flag in ("--episodes", "--epsilon", "--seed") if self._rng.random() < 0.4 for w in (flag, self._small())
         ]
         return [self._path(), *flags]
+
+    def _study(self) -> list[str]:
+        rng = self._rng
+        lines = [
+            f"environments = {self._plan_value(GOOD_ENVIRONMENTS)}",
+            f"seeds = {rng.choice(['1', '2', '[0, 7]', '0', 'nan'])}",
+        ]
+        lines += [f"agents = {self._plan_value(AGENTS)}"] if rng.random() < 0.7 else ['agent = "dqn"']
+        lines += [f"settings = {{ frames = {rng.choice(['50', '1e3', '-1', 'true'])} }}"] if rng.random() < 0.5 else []
+        lines += [f"{rng.choice(['seed', 'grid', 'settings', 'out'])} = 3"] if rng.random() < 0.1 else []
+        lines += [f"[grid]\ndiscount = {rng.choice(['[0.9, 0.99]', '[]', '[2.0]', '0.5'])}"] if rng.random() < 0.3 else []
+        lines += (
+            ["[[variants]]", f"name = {self._plan_value(('a', 'b-1', '../x', ''), as_list=False)}"]
+            if rng.random() < 0.3
+            else []
+        )
+        (self._place / "plan.toml").write_text("\n".join(lines), encoding="utf-8", errors="replace")
+        plan = rng.choice(["plan.toml"] * 8 + ["paper", self._path(), self._word()])
+        words = [plan, "--out", self._out(), "--workers", "0", "--device", "cpu"]
+        words += ["--dry-run"] if rng.random() < 0.3 else []
+        return words + (["--ray", rng.choice(["", "here", "127.0.0.1:1", "h:99999", ":", "\n"])] if rng.random() < 0.2 else [])
+
+    def _plan_value(self, good: Iterable[str], *, as_list: bool = True) -> str:
+        name = self._rng.choice([*good, *good, self._word()])
+        text = json.dumps(name)
+        return f"[{text}]" if as_list and self._rng.random() < 0.8 else text
 
     def _verify(self) -> list[str]:
         return [self._path()]

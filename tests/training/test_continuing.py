@@ -38,7 +38,7 @@ def test_a_job_continues_its_runs_to_the_same_bits(tmp_path: Path, monkeypatch: 
     assert run is not None
     (job,) = jobs_of(groups_of([run], CPU), CPU, OPTIONS, NO_OWN_CODE, {})
     run.lock.release()
-    assert (job.paths, job.trials[0].frames) == ((folder,), 150)
+    assert (job.paths, job.trials[0].frames) == ((folder,), 35 * 5)
     continue_job(job, Terminal(False))
     assert outcome(folder) == outcome(whole)
 
