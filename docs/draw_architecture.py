@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 import ast
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,10 +33,13 @@ SUMMARIES = {
     "protocol": "the paper's numbers",
     "importing": "code of users, by name",
     "output": "streams that cannot break",
+    "native": "loops in C, the same bits",
+    "processes": "how a process is started",
     "progress": "what a terminal shows",
     "processes": "children that end with us",
     "environments": "one name, one environment",
     "memory": "frames, TM, TMI, RTM, replay",
+    "integrations": "for SB3 and TorchRL",
     "networks": "torch modules, stacked",
     "learners": "a batch in, an update out",
     "agents": "one file per agent",
@@ -44,6 +47,8 @@ SUMMARIES = {
     "training": "the loop and its population",
     "studies": "plans, here or on a cluster",
     "report": "tables, figures, page",
+    "studies": "plans, here or on a cluster",
+    "viewing": "films and pictures of runs",
     WIRING: "commands and public names",
 }
 
@@ -190,7 +195,14 @@ def about(lines: int) -> str:
 
 def _listed(names: Iterable[str]) -> str:
     ground = [name for name in GROUND if name in set(names)]
-    return ", ".join([*sorted(set(names) - set(GROUND)), *ground])
+    return ", ".join([*sorted(set(names) - set(GROUND)), *ground]) if len(ground) < 5 else _with_most(names, ground)
+
+
+def _with_most(names: Iterable[str], ground: Sequence[str]) -> str:
+    """A room that stands on most of the ground names what it does not need."""
+    missing = [name for name in GROUND if name not in ground]
+    floor = "the ground" + (f" but {' and '.join(missing)}" if missing else "")
+    return ", ".join([*sorted(set(names) - set(GROUND)), floor])
 
 
 # The picture

@@ -12,7 +12,7 @@ import multiprocessing
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from types import ModuleType
@@ -23,12 +23,17 @@ STOP_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1")
 
 
 def start_process(
-    work: Callable[..., None], *arguments: Any, may_have_children: bool = False
+    work: Callable[..., None], *arguments: Any, may_have_children: bool = False, preloaded: Sequence[str] = ()
 ) -> tuple[BaseProcess, Connection]:
-    """Start `work(connection, *arguments)` in a process of its own; return it and our end of the connection."""
+    """Start `work(connection, *arguments)` in a process of its own; return it and our end of the connection.
+
+    `preloaded` modules are imported once for all processes that are to follow, where the system can fork.
+    """
     # Not fork: the parent may run torch's threads, which a forked child would miss.
     method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
     context: Any = multiprocessing.get_context(method)
+    if method == "forkserver" and preloaded:
+        context.set_forkserver_preload(list(preloaded))
     ours, theirs = context.Pipe()
     process = context.Process(target=_begin, args=(work, theirs, *arguments), daemon=not may_have_children)
     with _safe_path(), _hidden_script():

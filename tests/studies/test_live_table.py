@@ -6,7 +6,6 @@ import io
 
 import pytest
 
-from comper.studies import live_table
 from comper.studies.live_table import StudyTable, draw, study_table
 from comper.training.display import TrialStatus
 
@@ -22,7 +21,7 @@ def status(seed: int, frames: int, *, score: float | None = None, is_running: bo
 
 def test_trials_at_work_come_first_and_those_that_are_done_last(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [10.0]
-    monkeypatch.setattr(live_table.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr("time.monotonic", lambda: clock[0])
     made = StudyTable(Nothing(), ["a", "b", "c"], [[status(seed, 0)] for seed in range(3)])
     made.update(2, [status(2, 20)])
     clock[0] = 14.0

@@ -217,7 +217,7 @@ def is_below(pid: int, folder: Path) -> bool:
 
 @pytest.mark.slow
 def test_what_a_killed_parent_leaves_is_saved_and_goes_on_to_the_same_bits(tmp_path: Path, undisturbed: Path) -> None:
-    process = subprocess.Popen(command(tmp_path), env={**os.environ, "PYTHONPATH": str(ROOT / "src")})
+    process = subprocess.Popen(command(tmp_path), text=True, env={**os.environ, "PYTHONPATH": str(ROOT / "src")})
     wait_for(lambda: list(tmp_path.glob(f"{AGENT}/seed-*/checkpoints/step-*")), process)
     process.kill()
     process.wait()

@@ -6,7 +6,7 @@ import argparse
 import shlex
 from pathlib import Path
 
-from comper.commands.arguments import add_run_options, add_threads, add_trust, example, folder
+from comper.commands.arguments import add_run_options, add_threads, add_trust, example, folder, tracking_hooks
 
 
 def add_study(parser: argparse.ArgumentParser, argv: list[str]) -> None:
@@ -31,11 +31,17 @@ def _study(args: argparse.Namespace) -> int:
     from comper.studies.plan import read_plan
     from comper.studies.ray_cluster import RayRunner
     from comper.studies.study import open_study, run_study
+    from comper.training.hooks import checked_hooks
     from comper.training.options import RunOptions
     from comper.training.pool import run_jobs
 
     options = RunOptions(
-        args.device, args.workers, args.checkpoint_period_steps, processes=args.processes, threads=args.threads
+        args.device,
+        args.workers,
+        args.checkpoint_period_steps,
+        processes=args.processes,
+        threads=args.threads,
+        hooks=checked_hooks(tracking_hooks(args)),
     )
     plan = read_plan(args.plan, trusted=args.trust)
     study = open_study(plan, args.out or Path("studies", plan.name))

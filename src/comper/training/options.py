@@ -22,6 +22,8 @@ from comper.runs.files import digest, read_file
 from comper.runs.folder import CONFIG_FILE
 from comper.runs.manifest import Manifest
 from comper.settings import MAX_TOML_BYTES, changed_settings, parse_settings, to_toml, with_settings
+from comper.training.gpu_sharing import num_gpu_processes
+from comper.training.hooks import AnyHook, Hook
 
 if TYPE_CHECKING:
     import torch
@@ -37,8 +39,6 @@ FROM_PYTHON = "python:"
 MAX_PROCESSES = 4_096
 MAX_THREADS = 64
 """A manifest may be anyone's: what asks for more threads gets those that torch has."""
-GPU_PROCESSES = 1
-"""Populations on one GPU at the same time."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,8 @@ class RunOptions:
     """Processes for the trials; None: on a CPU one per core."""
     threads: int | None = None
     """Of torch, for each trial; None: one on a CPU, torch's own number beside a GPU. The last bits depend on it."""
+    hooks: tuple[AnyHook, ...] = ()
+    """Called while trials run; see hooks.py."""
 
     def __post_init__(self) -> None:
         if self.workers is not None and not 0 <= self.workers <= MAX_PROCESSES:
@@ -65,6 +67,11 @@ class RunOptions:
             raise UsageError(f"threads = {self.threads}: must be 1 or more, at most {MAX_THREADS}.")
         if self.checkpoint_period_steps is not None and self.checkpoint_period_steps < 0:
             raise UsageError(f"checkpoint_period_steps = {self.checkpoint_period_steps}: must be 0 (never) or more.")
+
+    @property
+    def needs_this_process(self) -> bool:
+        """Whether a hook is a Python object, which cannot be sent to another process as its maker can."""
+        return any(isinstance(hook, Hook) for hook in self.hooks)
 
     @property
     def with_checkpoints(self) -> bool:
@@ -79,13 +86,16 @@ class RunOptions:
 
     def num_processes(self, num_trials: int, device: torch.device) -> int:
         """Processes for the trials, at most one each."""
-        wanted = self.processes or (usable_cores() if device.type == "cpu" else GPU_PROCESSES)
-        return min(wanted, num_trials) if can_start_processes() else 1
+        if self.needs_this_process or not can_start_processes():
+            return 1
+        if device.type == "cpu":
+            return min(self.processes or usable_cores(), num_trials)
+        return num_gpu_processes(num_trials, wanted=self.processes)
 
     def shared_by(self, num_processes: int, num_trials: int) -> RunOptions:
         """The options of one of several processes: a quiet one, with its share of the workers."""
-        cores = max(1, usable_cores() // num_processes)
-        workers = min(num_trials, cores) if self.workers is None else -(-self.workers // num_processes)
+        spare = max(0, usable_cores() // num_processes - 1)
+        workers = min(num_trials, spare) if self.workers is None else -(-self.workers // num_processes)
         return dataclasses.replace(self, processes=1, workers=workers if num_trials > 1 else 0, show_progress=False)
 
     @contextmanager
@@ -132,6 +142,10 @@ class RunSettings:
     def to_toml(self) -> str:
         """Every setting, as config.toml keeps it."""
         return to_toml(self.parts)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every setting by its name."""
+        return {f.name: getattr(part, f.name) for part in self.parts for f in dataclasses.fields(part)}
 
     def changed(self) -> dict[str, list[Any]]:
         """Settings that differ from the agent's own: name -> [value, default]."""

@@ -5,6 +5,7 @@ A process of the pool ends with its parent, however that ends: what it was worki
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
 import time
@@ -18,6 +19,7 @@ from typing import Any
 from comper.errors import ComperError, ResourceError, StoppedError, WorkerDiedError, explained
 from comper.processes import how_it_ended, start_process
 from comper.training.display import Audience, TrialStatus, status_of
+from comper.training.gpu_sharing import sharing_variables
 from comper.training.loop import Observer, Trial
 from comper.training.signals import StopRequest
 
@@ -28,6 +30,8 @@ Follow = Callable[[int, Sequence[TrialStatus]], None]
 Errors = dict[int, ComperError]
 """Numbers of jobs that were not finished, and why; a job that was never begun counts as stopped."""
 
+PRELOADED = ("comper.training.continuing", "comper.learners.learner", "comper.networks.qlstm", "cv2", "ale_py")
+"""What takes seconds to import, and is the same in every process; what is not installed is left out."""
 TELL_SECONDS = 0.25
 """How often a process says how far it is."""
 STOP_SECONDS = 300.0
@@ -67,7 +71,7 @@ class _Pool:
         idle = [child for child in self._children if child.job is None]
         while self._waiting and (idle or len(self._children) < num_processes):
             if not idle:
-                self._children.append(_Child(*start_process(_serve, self._work, may_have_children=True)))
+                self._children.append(_new_child(self._work))
                 idle = [self._children[-1]]
             number = self._waiting.popleft()
             idle.pop().give(number, self._jobs[number])
@@ -133,11 +137,16 @@ class _Child:
         return f"A process that ran trials {how_it_ended(code)}.{hint}"
 
 
+def _new_child(work: Work) -> _Child:
+    return _Child(*start_process(_serve, work, sharing_variables(), may_have_children=True, preloaded=PRELOADED))
+
+
 # What runs in a process of the pool.
 
 
-def _serve(connection: Connection, work: Work) -> None:
+def _serve(connection: Connection, work: Work, variables: Mapping[str, str]) -> None:
     """Carry out one job after another, until the parent closes the connection."""
+    os.environ.update(variables)  # the server that forks processes may be older than they are
     request, jobs = StopRequest(), queue.SimpleQueue[Any]()
     threading.Thread(target=_listen, args=(connection, request, jobs), daemon=True).start()
     while (job := jobs.get()) is not None:

@@ -18,6 +18,7 @@ from comper.protocol import PAPER_GAMES
 from comper.training import preflight
 from comper.training.continuing import ContinueJob, continue_in_processes, done_or_left_out
 from comper.training.display import TrialStatus
+from comper.training.hooks import AnyHook, checked_hooks
 from comper.training.options import (
     NetworkMaker,
     RunOptions,
@@ -48,6 +49,7 @@ def train(
     processes: int | None = None,
     threads: int | None = None,
     network: str | NetworkMaker = "auto",
+    hooks: Sequence[AnyHook] = (),
     **settings: Any,
 ) -> list[Path]:
     """Train an agent in one or more environments and return the run folders, one per trial.
@@ -57,8 +59,9 @@ def train(
     (see `comper describe`) may be given by name. `network` is a function `(state_shape, num_actions) -> torch.nn.Module`, or
     its name `my_module:make_network`. `processes` run the trials; None: on a CPU one per core. `threads` of torch compute each
     trial, and its last bits depend on them; None: one on a CPU. `workers` processes run the environments; 0 runs them beside
-    their trials, None chooses. An environment, agent or network given as a Python object stays in this process. A checkpoint
-    is written every `checkpoint_period_steps` agent steps; 0: never, None: every 5,000 steps or two minutes.
+    their trials, None chooses. An environment, agent, network or hook given as a Python object stays in this process. A
+    checkpoint is written every `checkpoint_period_steps` agent steps; 0: never, None: every 5,000 steps or two minutes.
+    `hooks` are called while trials run: objects of your own (see `Hook`), `TensorBoard(folder)`, `WeightsAndBiases(project)`.
 
         train("freeway", "comper-single", frames=20_000, out="my-runs")
     """
@@ -74,7 +77,7 @@ def train(
     else:
         network_maker = network
     resolved = resolve_settings(agent, specs, settings, where="train()", network=network_maker)
-    options = RunOptions(device, workers, checkpoint_period_steps, show_progress, processes, threads)
+    options = RunOptions(device, workers, checkpoint_period_steps, show_progress, processes, threads, checked_hooks(hooks))
     return train_population(specs, resolved, seed=seed, trials=trials, out=Path(out), options=options)
 
 
