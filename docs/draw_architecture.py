@@ -36,7 +36,6 @@ SUMMARIES = {
     "native": "loops in C, the same bits",
     "processes": "how a process is started",
     "progress": "what a terminal shows",
-    "processes": "children that end with us",
     "environments": "one name, one environment",
     "memory": "frames, TM, TMI, RTM, replay",
     "integrations": "for SB3 and TorchRL",
@@ -47,7 +46,6 @@ SUMMARIES = {
     "training": "the loop and its population",
     "studies": "plans, here or on a cluster",
     "report": "tables, figures, page",
-    "studies": "plans, here or on a cluster",
     "viewing": "films and pictures of runs",
     WIRING: "commands and public names",
 }
