@@ -44,14 +44,14 @@ SUMMARIES = {
     "agents": "one file per agent",
     "runs": "a run's life on disk",
     "training": "the loop and its population",
-    "report": "tables, figures, page",
     "studies": "plans, here or on a cluster",
+    "report": "tables, figures, page",
     "viewing": "films and pictures of runs",
     WIRING: "commands and public names",
 }
 
 COLUMNS = {
-    "memory": 0.0, "networks": 1.0, "learners": 0.5, "agents": 0.5, "training": 1.25, WIRING: 1.75,
+    "memory": 0.0, "networks": 1.0, "learners": 0.5, "agents": 0.5, "training": 1.25, "studies": 2.25, WIRING: 1.75,
     "environments": 2.0, "runs": 3.0, "report": 3.6,
 }  # fmt: skip
 """Where a room stands in its layer. A room that is not listed stands to the right of the others."""
