@@ -130,6 +130,7 @@ LEARNER = {
 }
 COMPER = {
     **LEARNER,
+    "reward_clip": Expected(0.0, "A4c"),
     "target_period_steps": table(7, "Update Frequency"),
     "sets_per_training": table(7, "Similar transitions batch size"),
     "memory_sets": table(7, "Transition memory size"),
@@ -137,6 +138,9 @@ COMPER = {
     "index": Expected("auto", "D1"),
     "alignment": Expected("successor", "A1"),
     "sequence_length": table(10, "Time steps"),
+    "rtm": Expected("accumulate", "A19"),
+    "input_scale": Expected("fixed", "A4a"),
+    "qlstm_mean_square_start": Expected(1.0, "A13"),
     "qlstm_epochs": Expected(1, "A4"),
     "qlstm_batch_size": Expected(16, "Appendix B"),  # "The batch size is 16."
     "qlstm_step_size": table(6, "Step-size"),
@@ -178,7 +182,7 @@ DDQN = {
 GRAPH = {
     **AGENT,
     **{
-        name: Expected(value, "D3" if name == "network" else "D6")
+        name: Expected(value, "D3" if name == "network" else "D7")
         for name, value in {
             "discount": 0.99, "targets": "graph", "memory_sets": 100_000, "similarity_threshold": 0.0,
             "refresh_period_steps": 500, "refresh_passes": 60, "untried": "ignored", "prior_visits": 0.0, "trust": 0.8,

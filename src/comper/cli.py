@@ -6,20 +6,17 @@ import argparse
 import difflib
 import os
 import sys
-import traceback
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from comper import __version__
-from comper.commands import catalogue_commands, result_commands, run_commands
+from comper.commands import catalogue_commands, result_commands, run_commands, study_commands, viewing_commands
 from comper.errors import (
     ComperError,
-    OutsideCodeError,
     StoppedError,
     UsageError,
-    explained_memory_error,
+    explained,
     explained_os_error,
-    is_memory_error,
 )
 from comper.output import unbreakable_streams
 
@@ -40,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with unbreakable_streams() as out:
         code = _exit_code(words)
         out.flush()
-        if code == 0 and out.failure is not None and words[0] in PRINTING_COMMANDS:
+        if code == 0 and out.failure is not None and words and words[0] in PRINTING_COMMANDS:
             return _complain(explained_os_error(out.failure, "Standard output: cannot be written"))
         return code
 
@@ -62,39 +59,12 @@ def _exit_code(argv: list[str]) -> int:
     except Exception as error:
         if sys.flags.dev_mode:  # python -X dev -m comper ...
             raise
-        return _complain(_explained(error))
-
-
-def _explained(error: Exception) -> ComperError:
-    """What went wrong as a sentence: memory, a missing package, the system, or a place in code."""
-    if is_memory_error(error):
-        return explained_memory_error(error)
-    if isinstance(error, ImportError):
-        return UsageError(f"{error}. Install what is missing: {_extras_for(error.name)}")
-    if isinstance(error, OSError):
-        return explained_os_error(error, str(error.filename or "The system refuses what is needed"), is_typed=True)
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    place = f"{type(error).__name__}: {error} ({last.filename}, line {last.lineno})"
-    if is_own_file(last.filename):
-        return ComperError(f"{place}. The whole traceback: python -X dev -m comper ...")
-    return OutsideCodeError(f"code from outside comper failed: {place}.")
-
-
-def is_own_file(filename: str) -> bool:
-    """Whether a file is part of this package, or of what it is built on."""
-    folders = (os.path.dirname(__file__), sys.prefix, sys.base_prefix)
-    return any(os.path.realpath(filename).startswith(os.path.realpath(folder) + os.sep) for folder in folders)
+        return _complain(explained(error))
 
 
 def _complain(error: ComperError) -> int:
     print(f"comper: {error}", file=sys.stderr)
     return error.exit_code
-
-
-def _extras_for(package: str | None) -> str:
-    root = (package or "").partition(".")[0]
-    extra = {"torch": "train", "safetensors": "train", "matplotlib": "report", "jinja2": "report"}.get(root, "all")
-    return f'pip install "comper[{extra}]"'
 
 
 class _Parser(argparse.ArgumentParser):
@@ -105,6 +75,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _dispatch(argv: list[str]) -> int:
+    _require_working_folder()
     if not argv or argv[0].startswith("-"):
         return _main_parser().parse_and_help(argv)
     if argv[0] not in COMMANDS:
@@ -117,6 +88,14 @@ def _dispatch(argv: list[str]) -> int:
         _refuse_unknown(unknown[0], parser, args)
     run: Run = args.run
     return run(args)
+
+
+def _require_working_folder() -> None:
+    """Refuse to begin in a folder that was deleted: the libraries below would end the process with words of their own."""
+    try:
+        os.getcwd()
+    except OSError as error:
+        raise UsageError(f"The working folder is gone ({error.strerror}): change to another.") from None
 
 
 class _MainParser(_Parser):
@@ -173,7 +152,10 @@ def _owner_hint(flag: str, args: argparse.Namespace) -> str:
 COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser, list[str]], None]]] = {
     "train": ("train an agent in one or more environments", run_commands.add_train),
     "resume": ("continue unfinished runs to the same bits", run_commands.add_resume),
+    "study": ("run a plan: environments x agents x seeds x settings", study_commands.add_study),
     "evaluate": ("play episodes with the weights of a run, without learning", result_commands.add_evaluate),
+    "watch": ("film a run's agent, its Q-values and what it remembers", viewing_commands.add_watch),
+    "memory": ("draw what a run remembered: its most visited sets of similar transitions", viewing_commands.add_memory),
     "report": ("tables, figures and one page from run folders", result_commands.add_report),
     "verify": ("check every file of a run, and say what is damaged and what is still usable", result_commands.add_verify),
     "describe": ("show an agent's layers, settings and where the paper states them", catalogue_commands.add_describe),

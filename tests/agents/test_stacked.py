@@ -25,9 +25,13 @@ GRAPH = GraphConfig(**SHORT, refresh_period_steps=12)
 KINDS: dict[type, Any] = {
     ComperConfig: ComperAgent, DQNConfig: DQNAgent, DDQNConfig: DDQNAgent, GraphConfig: GraphAgent
 }  # fmt: skip
-CONFIGS = {
-    "comper-single": COMPER, "dqn": DQN, "ddqn": DDQN, "max": dataclasses.replace(COMPER, alignment="max"), "comper": GRAPH
-}  # fmt: skip
+READINGS: dict[str, dict[str, Any]] = {
+    "max": {"alignment": "max"},
+    "fresh": {"alignment": "successor-fresh", "index": "none"},
+    "min-max": {"input_scale": "minmax", "rtm": "replace", "qlstm_mean_square_start": 1.0},
+}
+CONFIGS = {"comper-single": COMPER, "dqn": DQN, "ddqn": DDQN, "comper": GRAPH}
+CONFIGS |= {name: dataclasses.replace(COMPER, **changes) for name, changes in READINGS.items()}
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from comper import native
 from comper.networks.qlstm import LSTM, QLSTM, transition_size, transition_vectors
 from comper.networks.stacking import Population, layer_sizes, started_module
 from tests.networks.torch_qlstm import torch_prediction
@@ -65,6 +66,18 @@ def test_forget_gate_and_recurrent_weights_get_no_gradient_in_one_step() -> None
     assert unused == {name for name in parameters if "forget" in name or "recurrent" in name}
 
 
+def test_scaled_inputs_run_from_0_to_1_over_the_range_and_stay_there_beyond_it() -> None:
+    network = QLSTM(2, 4, scales_inputs=True)
+    started = qlstm(2).state_dict()
+    network.load_state_dict({**started, "input_low": torch.tensor([0.2, 0.0, 1.0, 0.0, 0.0, 0.5]),
+                             "input_range": torch.tensor([0.4, 1.0, 2.0, 0.5, 1.0, 0.1])})  # fmt: skip
+    s, s_next = torch.tensor([[[0.3, 0.7]], [[0.9, 0.0]]]), torch.tensor([[[0.5, 0.55]], [[0.0, 0.0]]])
+    found = network(s, torch.tensor([2, 0]), torch.tensor([1.0, 0.0]), s_next, torch.zeros(2, 1))
+    # (0.3 - 0.2) / 0.4 = 0.25; action (2 - 1) / 2; reward 1 is 0.5 squeezed. The second transition is beyond every range.
+    inputs = torch.tensor([[0.25, 0.7, 0.5, 1.0, 0.5, 0.5], [1.0, 0.0, 0.0, 0.0, 0.0, 0.0]])
+    torch.testing.assert_close(found.double(), torch_prediction(network, inputs[:, None]), rtol=1e-4, atol=1e-6)
+
+
 @pytest.mark.parametrize("length", [1, 3])
 def test_stacked_parameters_compute_what_each_trial_computes_alone(length: int) -> None:
     inputs = transitions(15, 8, length, lead=(3,))
@@ -111,3 +124,12 @@ def test_the_largest_action_enters_as_1() -> None:
     sequence = torch.zeros(1, 1, 6)
     sequence[0, 0, 2] = 1.0
     torch.testing.assert_close(network(s, torch.tensor([4]), r, s, q).double(), torch_prediction(network, sequence))
+
+
+def test_vectors_of_pixels_have_the_same_bits_without_compiled_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    s, s_next = torch.randint(0, 256, (2, 3, 2, 7, 5), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    s[0, 0, 0] = torch.tensor([0, 1, 128, 254, 255])
+    a, r = torch.tensor([0.0, 0.5, 1.0]), torch.tensor([-3.0, 0.0, 9.0])
+    with_compiled_code = transition_vectors(s, a, r, s_next)
+    monkeypatch.setattr(native, "library", lambda: None)
+    assert torch.equal(transition_vectors(s, a, r, s_next), with_compiled_code)

@@ -1,4 +1,4 @@
-"""`comper`: values travel over the graph of similar transitions, and the Q-network is fitted to them. D6.
+"""`comper`: values travel over the graph of similar transitions, and the Q-network is fitted to them. D7.
 
 COMPER's sets of similar transitions are the edges of a graph of the environment, as far as it was met. In place of a QLSTM
 that predicts the following Q-value, values travel over the whole graph every few hundred steps. The targets of the updates
@@ -33,56 +33,56 @@ ASKED_AT_A_TIME = 256
 class GraphConfig(AgentConfig):
     """The graph, how the network's word enters it, replay, exploration, and the network with its optimiser."""
 
-    discount: float = setting(0.99, "D6", "γ, the discount factor", most=1, synonyms=("gamma",))
+    discount: float = setting(0.99, "D7", "γ, the discount factor", most=1, synonyms=("gamma",))
     # The graph and its values
     targets: str = setting(
-        "graph", "D6", "graph: values over the graph; steps: n-step returns from a plain replay memory", ("graph", "steps")
+        "graph", "D7", "graph: values over the graph; steps: n-step returns from a plain replay memory", ("graph", "steps")
     )
-    memory_sets: int = setting(100_000, "D6", "similar-transition sets remembered", synonyms=("buffer_size",))
+    memory_sets: int = setting(100_000, "D7", "similar-transition sets remembered", synonyms=("buffer_size",))
     similarity_threshold: float = setting(
-        0.0, "D6", "δ, the largest Euclidean distance at which a state joins another", most=1e9, synonyms=("delta",)
+        0.0, "D7", "δ, the largest Euclidean distance at which a state joins another", most=1e9, synonyms=("delta",)
     )
-    refresh_period_steps: int = setting(500, "D6", "agent steps between two times that values travel over the graph")
-    refresh_passes: int = setting(60, "D6", "sweeps over the graph at a time, at most", most=100_000)
+    refresh_period_steps: int = setting(500, "D7", "agent steps between two times that values travel over the graph")
+    refresh_passes: int = setting(60, "D7", "sweeps over the graph at a time, at most", most=100_000)
     untried: str = setting(
         "ignored",
-        "D6",
+        "D7",
         "actions not tried in a state: max, the network's values compete; chosen, the network's best action counts; ignored",
         ("max", "chosen", "ignored"),
     )
-    prior_visits: float = setting(0.0, "D6", "visits that the network's value of a tried action counts as", most=1e6)
-    trust: float = setting(0.8, "D6", "λ, weight of the graph's value of a state; 1 - λ: of the network's", most=1)
-    trust_grows: bool = setting(True, "D6", "λ is that of a state left once, and goes towards 1 with the times it was left")
-    double: bool = setting(False, "D6", "the network's newest values choose, those before say what the choice is worth")
+    prior_visits: float = setting(0.0, "D7", "visits that the network's value of a tried action counts as", most=1e6)
+    trust: float = setting(0.8, "D7", "λ, weight of the graph's value of a state; 1 - λ: of the network's", most=1)
+    trust_grows: bool = setting(True, "D7", "λ is that of a state left once, and goes towards 1 with the times it was left")
+    double: bool = setting(False, "D7", "the network's newest values choose, those before say what the choice is worth")
     asked_states: int = setting(
-        2_000, "D6", "states about which the network is asked again before values travel, besides all new ones", least=0
+        2_000, "D7", "states about which the network is asked again before values travel, besides all new ones", least=0
     )
-    count_bonus: float = setting(0.0, "D6", "β: an action pays β/√n more after n visits", most=1e6)
+    count_bonus: float = setting(0.0, "D7", "β: an action pays β/√n more after n visits", most=1e6)
     # Replay
     replay: str = setting(
-        "set", "D6", "what is replayed: each set alike, by its visits, or half by surprise", ("set", "visit", "surprise")
+        "set", "D7", "what is replayed: each set alike, by its visits, or half by surprise", ("set", "visit", "surprise")
     )
-    all_tried: bool = setting(True, "D6", "fit all actions tried in a replayed state, not one")
-    batch_size: int = setting(32, "D6", "states replayed for one update", most=65_536)
-    train_period_steps: int = setting(2, "D6", "agent steps between updates", synonyms=("train_freq",))
-    replay_start_steps: int = setting(1_000, "D6", "agent steps of random policy before the first update")
-    num_steps: int = setting(3, "D6", "with targets = steps: steps of rewards in a target", most=1_000)
-    target_period_steps: int = setting(1_000, "D6", "with targets = steps: agent steps between copies to the target network")
-    reward_clip: float = setting(1.0, "D6", "rewards are learned from within ± this (scores stay raw); 0: not clipped")
+    all_tried: bool = setting(True, "D7", "fit all actions tried in a replayed state, not one")
+    batch_size: int = setting(32, "D7", "states replayed for one update", most=65_536)
+    train_period_steps: int = setting(2, "D7", "agent steps between updates", synonyms=("train_freq",))
+    replay_start_steps: int = setting(1_000, "D7", "agent steps of random policy before the first update")
+    num_steps: int = setting(3, "D7", "with targets = steps: steps of rewards in a target", most=1_000)
+    target_period_steps: int = setting(1_000, "D7", "with targets = steps: agent steps between copies to the target network")
+    reward_clip: float = setting(1.0, "D7", "rewards are learned from within ± this (scores stay raw); 0: not clipped")
     # Exploration
-    epsilon_end: float = setting(0.01, "D6", "final exploration rate", most=1)
-    epsilon_decay_frames: int = setting(10_000, "D6", "frames over which ε falls linearly from 1")
-    held_steps: int = setting(1, "D6", "agent steps that a random action is held at most; P(n or more) = 1/n", most=10_000)
+    epsilon_end: float = setting(0.01, "D7", "final exploration rate", most=1)
+    epsilon_decay_frames: int = setting(10_000, "D7", "frames over which ε falls linearly from 1")
+    held_steps: int = setting(1, "D7", "agent steps that a random action is held at most; P(n or more) = 1/n", most=10_000)
     act_with: str = setting(
-        "network", "D6", "who says what an action is worth: the network, or the graph where the action was tried",
+        "network", "D7", "who says what an action is worth: the network, or the graph where the action was tried",
         ("network", "graph"),
     )  # fmt: skip
     # The network
     network: str = setting("auto", "D3", "the Q-network: auto, or your own my_module:make_network")
-    duelling: bool = setting(True, "D6", "the network's output is a value of the state and an advantage of each action")
-    shift_pixels: int = setting(0, "D6", "replayed pictures are moved at random by so many pixels at most", least=0, most=64)
-    step_size: float = setting(0.00025, "D6", "Adam's step size", above=0, most=1_000, synonyms=("lr", "learning_rate"))
-    adam_epsilon: float = setting(1.5e-4, "D6", "constant added to the root in Adam", above=0)
+    duelling: bool = setting(True, "D7", "the network's output is a value of the state and an advantage of each action")
+    shift_pixels: int = setting(0, "D7", "replayed pictures are moved at random by so many pixels at most", least=0, most=64)
+    step_size: float = setting(0.00025, "D7", "Adam's step size", above=0, most=1_000, synonyms=("lr", "learning_rate"))
+    adam_epsilon: float = setting(1.5e-4, "D7", "constant added to the root in Adam", above=0)
 
     @property
     def rule(self) -> ValueRule:

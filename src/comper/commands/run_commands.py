@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from comper.commands.arguments import add_run_options, add_trust, example, folder
+from comper.commands.arguments import add_run_options, add_threads, add_trust, example, folder, tracking_hooks
 from comper.errors import LeftOutError, UsageError
 from comper.settings import add_flags, flag_values, read_settings, whole_number
 
@@ -38,6 +38,7 @@ def add_train(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     text = "where run folders go (default: %(default)s)"
     parser.add_argument("--out", type=folder, default=Path("runs"), metavar="DIR", help=text)
     add_run_options(parser)
+    add_threads(parser)
     text = "settings from a TOML file; a flag wins over the file"
     parser.add_argument("--config", type=Path, metavar="FILE", help=text)
     agent = _agent_in(argv)
@@ -56,6 +57,7 @@ def _agent_in(argv: list[str]) -> Any:
 
 
 def _train(args: argparse.Namespace) -> int:
+    from comper.training.hooks import checked_hooks
     from comper.training.options import RunOptions, resolve_settings
     from comper.training.train import find_environments, train_population
 
@@ -64,9 +66,27 @@ def _train(args: argparse.Namespace) -> int:
     # The file is checked by itself first, so that an error names the place it is in.
     resolve_settings(args.agent, environments, from_file, where=str(args.config or "train"))
     settings = resolve_settings(args.agent, environments, from_file | flag_values(args), where="train")
-    options = RunOptions(args.device, args.workers, args.checkpoint_period_steps)
-    folders = train_population(environments, settings, seed=args.seed, trials=args.trials, out=args.out, options=options)
-    return _print_scores(folders)
+    hooks = checked_hooks(tracking_hooks(args))
+    options = RunOptions(
+        args.device,
+        args.workers,
+        args.checkpoint_period_steps,
+        processes=args.processes,
+        threads=args.threads,
+        hooks=hooks,
+    )
+    return print_all_scores(
+        lambda: train_population(environments, settings, seed=args.seed, trials=args.trials, out=args.out, options=options)
+    )
+
+
+def print_all_scores(run: Callable[[], list[Path]]) -> int:
+    """Print the scores of what was done, also where some runs could not be."""
+    try:
+        return _print_scores(run())
+    except LeftOutError as error:
+        _print_scores(error.done)
+        raise
 
 
 def _print_scores(folders: Sequence[Path]) -> int:
@@ -97,13 +117,11 @@ def _resume(args: argparse.Namespace) -> int:
     options: dict[str, Any] = {
         "device": args.device,
         "workers": args.workers,
+        "processes": args.processes,
         "checkpoint_period_steps": args.checkpoint_period_steps,
         "trust": args.trust,
+        "hooks": tracking_hooks(args),
     }
     if args.weights_only:
         return _print_scores(resume_weights_only(args.folders, out=args.out, **options))
-    try:
-        return _print_scores(resume(args.folders, **options))
-    except LeftOutError as error:
-        _print_scores(error.done)
-        raise
+    return print_all_scores(lambda: resume(args.folders, **options))
