@@ -65,7 +65,8 @@ def jobs(plan: Path, variants: list[str]) -> Iterator[Job]:
     unknown = set(variants) - {variant["name"] for variant in content["variants"]}
     if unknown:
         raise SystemExit(f"no such variant: {', '.join(sorted(unknown))}")
-    for seed in range(content["seeds"]):
+    seeds = content["seeds"]
+    for seed in range(seeds) if isinstance(seeds, int) else seeds:
         for environment in content["environments"]:
             for variant in content["variants"]:
                 if not variants or variant["name"] in variants:
