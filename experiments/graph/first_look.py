@@ -63,6 +63,12 @@ QUESTIONS: dict[str, tuple[list[str], int, dict[str, Any], dict[str, dict[str, A
             "ddqn": DDQN,
             "growing, acts with the graph": {**GROWING, "act_with": "graph"},
             "growing from λ 0.6": {**GROWING, "trust": 0.6},
+            "growing from λ 0.6, acts with the graph, bonus 0.01": {
+                **GROWING,
+                "trust": 0.6,
+                "act_with": "graph",
+                "count_bonus": 0.01,
+            },
             "growing, by visit": {**GROWING, "replay": "visit"},
             "growing, by surprise": {**GROWING, "replay": "surprise"},
             "growing, one action": {**GROWING, "all_tried": False},

@@ -176,6 +176,16 @@ def test_random_actions_are_held_with_heavy_tails_and_let_go_at_the_end_of_an_ep
     assert held.choose(0, np.array([0, 1], np.float32), 0.0) == 1
 
 
+def test_the_agent_lets_go_of_an_action_with_the_episode_and_saves_the_one_it_holds() -> None:
+    traced = Traced(held_steps=50)
+    traced.agent.explorer.load_state_dict(0, {"held": [1, 30]})
+    assert traced.agent.state_dict(0)["explorer"] == {"held": [1, 30]}
+    traced.store(0, 1, 0.0, 1)
+    assert traced.agent.state_dict(0)["explorer"] == {"held": [1, 30]}
+    traced.store(1, 1, 0.0, 2, last=True)
+    assert traced.agent.state_dict(0)["explorer"] == {"held": [0, 0]}
+
+
 def test_without_holding_it_is_plain_epsilon_greedy() -> None:
     held = HeldExploration([np.random.default_rng(0)], 4, most_steps=1)
     chosen = Counter(held.choose(0, np.array([0, 0, 1, 0], np.float32), 0.4) for _ in range(20_000))

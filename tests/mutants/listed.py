@@ -102,6 +102,44 @@ DQN = of(
     ("colours are averaged", 'environment={"pooling": "max"}', "environment={}"),
 )  # fmt: skip
 
+GRAPH = of(
+    "memory/propagation.py", "memory/test_propagation.py",
+    ("outcomes count alike", "weight = pair[order], count[order].astype(np.float64)", "weight = pair[order], np.ones(len(order))"),
+    ("a value follows a game over", "np.where(layout.target == NO_NODE, 0.0, rule.discount)", "np.full(len(layout.target), rule.discount)"),
+    ("no discount", "np.where(layout.target == NO_NODE, 0.0, rule.discount)", "np.where(layout.target == NO_NODE, 0.0, 1.0)"),
+    ("the worst action counts", "best = np.maximum.reduceat(np.where(terms.is_allowed, pair_values, -np.inf)", "best = np.minimum.reduceat(np.where(terms.is_allowed, pair_values, -np.inf)"),
+    ("the network's word does not count as visits", "layout.pair_visits / (layout.pair_visits + rule.prior_visits)", "np.ones(len(layout.pair_visits))"),
+    ("the bonus does not fall", "rule.bonus / np.sqrt(layout.pair_visits)", "rule.bonus / np.ones(len(layout.pair_visits))"),
+    ("no optimism about the untried", "other = np.where(is_tried.all(1), other, anchor + rule.bonus)", "other = other + 0.0"),
+    ("trust does not grow", "if rule.trust_grows and", "if False and"),
+    ("λ is not used", "trust = terms.trust[inner]", "trust = np.ones(len(inner))"),
+    ("chains are not followed", "if residual < enough else (new, enough)", "if residual < 0 else (new, enough)"),
+    ("a chain's reward is lost", "rest[nodes] += gain[nodes] * rest[ahead]", "rest[nodes] = rest[nodes]"),
+    ("untried actions compete where they are ignored", "        other = np.where(is_inner, -np.inf, anchor)\n", "        other = anchor\n"),
+    ("one network chooses and says", "chooser = q if q_chooser is None else q_chooser", "chooser = q"),
+) + of(
+    "memory/graph.py", "memory/test_graph.py",
+    ("similar transitions are not counted", 'self._edges["count"][edge - self._num_forgotten] += 1', 'self._edges["count"][edge - self._num_forgotten] = 1'),
+    ("a game over has a following state", "target = NO_NODE if transition.is_terminal else self._node", "target = self._node"),
+    ("nothing is forgotten", "excess = self.num_edges - self.capacity", "excess = 0"),
+    ("the frames of a forgotten state are kept", "                self._index.forget(node)\n", ""),
+    ("new states are not asked about first", "return np.concatenate([new, old[order]])", "return np.concatenate([old[order], new])"),
+    ("double is ignored", 'nodes["q_before"][:end] if double else q, q)', "q, q)"),
+    ("visits are drawn as sets", "            return layout.pair_visits.copy()\n", "            return layout.num_outcomes.astype(np.float64)\n"),
+    ("what is to be replayed is not saved", 'np.array(state["replay_weights"])', "np.ones(len(nodes)).cumsum()"),
+) + of(
+    "agents/comper_graph.py", "agents/test_comper_graph.py",
+    ("learns before the replay start", "        if t < c.replay_start_steps:\n            return\n", ""),
+    ("values travel once", "if t % c.refresh_period_steps == 0 or not", "if not"),
+    ("rewards are not clipped", "transition.clipped(self.config.reward_clip)", "transition"),
+    ("replayed values are not noted", "self.graphs.tell(replay, q.cpu().numpy(), trials)", "pass"),
+    ("an action is held beyond its episode", "            self.explorer.end_episode(trial)\n", "            pass\n"),
+    ("the held action is not saved", '"explorer": self.explorer}', "}"),
+    ("the bonus waits for a refresh", "beta / np.sqrt(np.maximum(tries, 1)) -", "beta / np.sqrt(np.maximum(visits, 1)) -"),
+    ("all_tried is ignored", "all_tried=c.all_tried", "all_tried=True"),
+    ("the graph is never asked", 'if self.config.targets == "graph" and self.config.act_with == "graph":', "if False:"),
+)  # fmt: skip
+
 DDQN = of(
     "agents/ddqn.py", "agents/test_ddqn.py",
     ("the target network chooses", "self.q_network.values(batch.s_next, trials).argmax", "self.q_network.values(batch.s_next, trials, of=self.target).argmax"),
@@ -418,4 +456,4 @@ EXPLAINED = [
     ),
 ]
 
-MUTANTS: list[Mutant] = [*COMPER, *DQN, *DDQN, *LEARNERS, *NETWORKS, *TM, *MEMORY, *LOOP, *ATARI, *EXPLAINED]
+MUTANTS: list[Mutant] = [*COMPER, *DQN, *DDQN, *GRAPH, *LEARNERS, *NETWORKS, *TM, *MEMORY, *LOOP, *ATARI, *EXPLAINED]
