@@ -22,7 +22,7 @@ TABLE_MARKS = ("<!-- table: rooms -->", "<!-- end of table -->")
 
 WIRING = "cli"
 """The room of the modules at the top of the package that only connect others: command line and public names."""
-WIRING_MODULES = ("", "__main__", "cli")
+WIRING_MODULES = ("", "__main__", "cli", "commands")
 
 GROUND = tuple(sorted({path.stem for path in SOURCE.glob("*.py")} - {"__init__", *WIRING_MODULES}))
 """The other modules at the top: every room may stand on them. They are drawn as a floor, without arrows."""

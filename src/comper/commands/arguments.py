@@ -1,0 +1,37 @@
+"""Arguments that several commands have."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from comper.settings import whole_number
+
+
+def folder(text: str) -> Path:
+    """A folder's name, which may not be empty."""
+    if not text:
+        raise argparse.ArgumentTypeError("a folder needs a name")
+    return Path(text)
+
+
+def example(parser: argparse.ArgumentParser, *lines: str) -> None:
+    """Show examples under the help text."""
+    parser.epilog = ("examples:\n" if len(lines) > 1 else "example:\n") + "\n".join(f"  {line}" for line in lines)
+
+
+def add_run_options(parser: argparse.ArgumentParser) -> None:
+    """How a run is carried out; none of it changes results."""
+    parser.add_argument("--device", default="auto", metavar="D", help="auto, cpu or cuda (default: auto)")
+    text = "processes for the trials (default: on a CPU one per core)"
+    parser.add_argument("--processes", type=whole_number, metavar="N", help=text)
+    text = "processes for the environments; 0: none (default: by cores)"
+    parser.add_argument("--workers", type=whole_number, metavar="N", help=text)
+    text = "agent steps between checkpoints; 0: never (default: 5,000 steps or 2 minutes, under 1 %% of the time)"
+    parser.add_argument("--checkpoint-period-steps", type=whole_number, metavar="N", help=text)
+
+
+def add_trust(parser: argparse.ArgumentParser) -> None:
+    """--trust MODULE."""
+    text = "a module from outside comper that the run needs and that may be imported; may be repeated"
+    parser.add_argument("--trust", action="append", default=[], metavar="MODULE", help=text)

@@ -1,0 +1,120 @@
+"""`comper train` and `comper resume`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from comper.commands.arguments import add_run_options, add_trust, example, folder
+from comper.errors import LeftOutError, UsageError
+from comper.settings import add_flags, flag_values, read_settings, whole_number
+
+
+def add_train(parser: argparse.ArgumentParser, argv: list[str]) -> None:
+    """The arguments of `comper train`."""
+    from comper.agents.registry import DEFAULT_AGENT
+    from comper.environments.families import family_settings
+
+    example(
+        parser,
+        "comper train freeway --frames 20000",
+        "comper train gym:CartPole-v1 --agent ddqn --frames 20000",
+        "comper train paper --agent dqn --trials 5 --out runs",
+        "comper train asterix --config my.toml --alignment max",
+    )
+    parser.usage = "comper train ENV [ENV ...] [--agent A] [--frames N] [--seed N] [--trials T] [--out DIR] [option ...]"
+    parser.set_defaults(run=_train)
+    text = "a game (see `comper games`), gym:ID, minatar:GAME, minigrid:TASK, or my_module:make_env; `paper`: the eight games"
+    parser.add_argument("environments", nargs="+", metavar="ENV", help=text)
+    text = "see `comper agents`, or my_module:my_agent (default: %(default)s)"
+    parser.add_argument("--agent", default=DEFAULT_AGENT, metavar="A", help=text)
+    parser.add_argument(
+        "--seed", type=whole_number, default=0, metavar="N", help="seed of the first trial (default: %(default)s)"
+    )
+    text = "trials of each environment, with seeds N, N+1, ... (default: 1)"
+    parser.add_argument("--trials", type=whole_number, default=1, metavar="T", help=text)
+    text = "where run folders go (default: %(default)s)"
+    parser.add_argument("--out", type=folder, default=Path("runs"), metavar="DIR", help=text)
+    add_run_options(parser)
+    text = "threads of torch for each trial; the last bits of its results depend on them (default: 1 on a CPU)"
+    parser.add_argument("--threads", type=whole_number, metavar="N", help=text)
+    text = "settings from a TOML file; a flag wins over the file"
+    parser.add_argument("--config", type=Path, metavar="FILE", help=text)
+    agent = _agent_in(argv)
+    add_flags(parser, f"settings of {agent.name} (with --agent B: those of B)", agent.config)
+    for family, settings in family_settings().items():
+        add_flags(parser, f"settings of the environment: {family}", settings)
+
+
+def _agent_in(argv: list[str]) -> Any:
+    """The agent whose settings are flags; it must be known before the other flags can be read."""
+    from comper.agents.registry import DEFAULT_AGENT, find_agent
+
+    parser = argparse.ArgumentParser(prog="comper train", add_help=False, allow_abbrev=False)
+    parser.add_argument("--agent", default=DEFAULT_AGENT)
+    return find_agent(parser.parse_known_args(argv)[0].agent)
+
+
+def _train(args: argparse.Namespace) -> int:
+    from comper.training.options import RunOptions, resolve_settings
+    from comper.training.train import find_environments, train_population
+
+    environments = find_environments(args.environments)
+    from_file = read_settings(args.config) if args.config is not None else {}
+    # The file is checked by itself first, so that an error names the place it is in.
+    resolve_settings(args.agent, environments, from_file, where=str(args.config or "train"))
+    settings = resolve_settings(args.agent, environments, from_file | flag_values(args), where="train")
+    options = RunOptions(
+        args.device, args.workers, args.checkpoint_period_steps, processes=args.processes, threads=args.threads
+    )
+    return _print_all_scores(
+        lambda: train_population(environments, settings, seed=args.seed, trials=args.trials, out=args.out, options=options)
+    )
+
+
+def _print_all_scores(run: Callable[[], list[Path]]) -> int:
+    """Print the scores of what was done, also where some runs could not be."""
+    try:
+        return _print_scores(run())
+    except LeftOutError as error:
+        _print_scores(error.done)
+        raise
+
+
+def _print_scores(folders: Sequence[Path]) -> int:
+    from comper.report.scoreboard import scoreboard
+
+    if folders:
+        print(scoreboard(folders))
+    return 0
+
+
+def add_resume(parser: argparse.ArgumentParser, argv: list[str]) -> None:
+    """The arguments of `comper resume`."""
+    example(parser, "comper resume runs", "comper resume runs/dqn/pong/seed-0 --weights-only --out new-runs")
+    parser.set_defaults(run=_resume)
+    parser.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="a run folder, or a folder above runs")
+    add_run_options(parser)
+    text = "begin new runs from the saved weights: memories, optimisers and budget start anew"
+    parser.add_argument("--weights-only", action="store_true", help=text)
+    parser.add_argument("--out", type=Path, metavar="DIR", help="where the new runs of --weights-only go")
+    add_trust(parser)
+
+
+def _resume(args: argparse.Namespace) -> int:
+    from comper.training.resume import resume, resume_weights_only
+
+    if args.weights_only != (args.out is not None):
+        raise UsageError("--weights-only begins new runs, and --out says where: give both or neither.")
+    options: dict[str, Any] = {
+        "device": args.device,
+        "workers": args.workers,
+        "processes": args.processes,
+        "checkpoint_period_steps": args.checkpoint_period_steps,
+        "trust": args.trust,
+    }
+    if args.weights_only:
+        return _print_scores(resume_weights_only(args.folders, out=args.out, **options))
+    return _print_all_scores(lambda: resume(args.folders, **options))
