@@ -29,8 +29,8 @@ ARROWS: dict[str, set[str]] = {
     "agents": {"errors", "settings", "importing", "protocol", "memory", "networks", "learners"},
     "runs": {"errors"},
     "training": {
-        "errors", "native", "output", "processes", "progress", "settings", "importing", "protocol", "environments", "memory",
-        "networks", "agents", "runs",
+        "errors", "output", "processes", "progress", "settings", "importing", "protocol", "environments", "memory", "networks",
+        "agents", "runs",
     },
     "report": {"errors", "progress", "protocol", "environments", "runs"},
 }  # fmt: skip

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from comper import native
 from comper.environments.environment import EnvironmentInfo, EnvironmentSpec
 from comper.runs.folder import run_path
 from comper.runs.manifest import Manifest
@@ -142,6 +141,4 @@ def introduction(settings: RunSettings, infos: Sequence[EnvironmentInfo], device
     if changed := settings.changed():
         lines.append("changed: " + ", ".join(f"{name} = {value}" for name, (value, _) in changed.items()))
     lines += [f"no checkpoints, because a run could not be resumed: {text}" for text in dict.fromkeys(unresumable) if text]
-    if (loops := native.loops()).library is None:
-        lines.append(f"loops in C {loops.status}; a CPU takes up to twice the time, for the same results")
     return "\n".join(lines)
