@@ -72,7 +72,7 @@ def _train(args: argparse.Namespace) -> int:
         args.device, args.workers, args.checkpoint_period_steps, processes=args.processes, threads=args.threads
     )
     if (loops := native.loops()).library is None:
-        print_line(f"loops in C {loops.status}; a CPU takes up to twice the time, for the same results")
+        print_line(f"loops in C {loops.status}; a CPU takes longer, for the same results")
     return _print_all_scores(
         lambda: train_population(environments, settings, seed=args.seed, trials=args.trials, out=args.out, options=options)
     )
