@@ -7,8 +7,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from comper import native
 from comper.commands.arguments import add_run_options, add_threads, add_trust, example, folder, tracking_hooks
 from comper.errors import LeftOutError, UsageError
+from comper.output import print_line
 from comper.settings import add_flags, flag_values, read_settings, whole_number
 
 
@@ -75,6 +77,8 @@ def _train(args: argparse.Namespace) -> int:
         threads=args.threads,
         hooks=hooks,
     )
+    if (loops := native.loops()).library is None:
+        print_line(f"loops in C {loops.status}; a CPU takes longer, for the same results")
     return print_all_scores(
         lambda: train_population(environments, settings, seed=args.seed, trials=args.trials, out=args.out, options=options)
     )
