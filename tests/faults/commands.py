@@ -117,7 +117,8 @@ def _interrupted_after(seconds: int) -> Iterator[None]:
 
 
 def stub_long_work() -> None:
-    """Where a run would start, the run is marked as begun and left; floors and evaluations take no time."""
+    """Where a run would start, the run is marked as begun and left; floors, evaluations and estimates take no time."""
+    from comper.studies.estimate import _frames_per_second
     from comper.training.evaluation import _play
     from comper.training.population import run_population
 
@@ -126,6 +127,7 @@ def stub_long_work() -> None:
     run_population.__code__ = (lambda *_, **__: None).__code__
     measure_floor.__code__ = (lambda *_, **__: (5, load_floors().find("freeway"))).__code__
     _play.__code__ = (lambda *_: 1.0).__code__
+    _frames_per_second.__code__ = (lambda *_: 1000.0).__code__
 
 
 def _limit_memory() -> None:
