@@ -24,6 +24,7 @@ ARROWS: dict[str, set[str]] = {
     "protocol": {"settings"},
     "environments": {"errors", "native", "settings", "importing", "processes", "protocol"},
     "memory": {"errors", "native"},
+    "integrations": {"errors", "memory"},
     "networks": {"native"},
     "learners": {"memory", "native", "networks", "protocol"},
     "agents": {"errors", "settings", "importing", "protocol", "memory", "networks", "learners"},
@@ -114,6 +115,7 @@ def test_no_two_modules_and_no_two_classes_have_one_name() -> None:
     [
         ("comper", ["numpy", "torch", "ale_py"]),
         ("comper.memory", ["torch", "ale_py", "faiss", "cv2"]),
+        ("comper.integrations", ["torch", "gymnasium", "stable_baselines3", "torchrl"]),
         ("comper.environments", ["torch", "ale_py", "cv2", "gymnasium"]),
         ("comper.agents.comper", ["torch", "ale_py", "cv2", "gymnasium"]),
         ("comper.training.train", ["torch", "ale_py", "rich"]),

@@ -117,9 +117,11 @@ def _interrupted_after(seconds: int) -> Iterator[None]:
 
 
 def stub_long_work() -> None:
-    """Where a run would start, the run is marked as begun and left; floors, evaluations and estimates take no time."""
+    """Where a run would start, the run is marked as begun and left; floors and evaluations take no time."""
     from comper.studies.estimate import _frames_per_second
+    from comper.studies.ray_cluster import RayRunner
     from comper.training.evaluation import _play
+    from comper.training.pool import run_jobs
     from comper.training.population import run_population
 
     # The code is replaced, not the name: whichever module calls one of these by whatever name gets the stub.
@@ -127,7 +129,8 @@ def stub_long_work() -> None:
     run_population.__code__ = (lambda *_, **__: None).__code__
     measure_floor.__code__ = (lambda *_, **__: (5, load_floors().find("freeway"))).__code__
     _play.__code__ = (lambda *_: 1.0).__code__
-    _frames_per_second.__code__ = (lambda *_: 1000.0).__code__
+    run_jobs.__code__ = RayRunner.__call__.__code__ = (lambda *_, **__: {}).__code__
+    _frames_per_second.__code__ = (lambda *_: 100.0).__code__
 
 
 def _limit_memory() -> None:
@@ -246,7 +249,7 @@ class CommandLines:
         if kind == "A" and not action.option_strings:
             return self._rng.choice([*AGENTS])
         if kind == "PLAN":
-            return self._rng.choice(["plan.toml", "plan.toml", "paper", self._path()])
+            return self._rng.choice(["plan.toml", "plan.toml", "incomplete.toml", "paper", self._path()])
         if kind in ("DIR", "RUN", "FILE") or action.type is Path:
             return self._path()
         return self._rng.choice([self._word(), self._path(), *AGENTS])
@@ -289,7 +292,8 @@ _FILES = {
     "file": b"",
     "good.toml": b"frames = 50\n",
     "bad.toml": b"frames = \n",
-    "plan.toml": b'agents = ["dqn", "random"]\nenvironments = ["gym:CartPole-v1", "pong"]\nsettings = { frames = 50 }\n',
+    "incomplete.toml": b'agents = ["dqn", "random"]\nenvironments = ["gym:CartPole-v1", "pong"]\nsettings = { frames = 50 }\n',
+    "plan.toml": b'agents = ["dqn", "random"]\nenvironments = ["pong"]\nseeds = 2\n[grid]\nframes = [50, 60]\n',
     "huge.toml": b"#" * 70_000,
     "strange.toml": b'frames = "\\u001b[31m"\n"\\u001b[31m" = 1\n',
     "bytes": bytes(range(256)),

@@ -221,7 +221,7 @@ def test_runs_of_unlike_environments_are_resumed_one_after_the_other(tmp_path: P
 def test_one_environment_that_cannot_be_resumed_switches_checkpoints_off_and_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = QUICK | {"show_progress": True}
+    options = QUICK | {"show_progress": True, "processes": 1}  # in processes of their own, the other is saved
     short: dict[str, Any] = {"frames": 100, "episode_cap_frames": 100, "checkpoint_period_steps": 10}
     folders = train(["freeway", "qbert"], "random", out=tmp_path, **short, **options)
     assert not any((folder / "checkpoints").exists() for folder in folders)
