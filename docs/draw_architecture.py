@@ -199,7 +199,7 @@ def _listed(names: Iterable[str]) -> str:
 def _with_most(names: Iterable[str], ground: Sequence[str]) -> str:
     """A room that stands on most of the ground names what it does not need."""
     missing = [name for name in GROUND if name not in ground]
-    floor = "the ground" + (f" but {' and '.join(missing)}" if missing else "")
+    floor = "the ground" + (f" but {', '.join(missing)}" if missing else "")
     return ", ".join([*sorted(set(names) - set(GROUND)), floor])
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,25 @@ def test_the_lock_holds_what_the_project_asks_for() -> None:
     assert missing == [], "run `make lock`"
     assert {"hatchling", "editables"} <= set(locked)
     assert WANTED[0].endswith("[all,dev]")
+
+
+def test_the_lock_holds_what_the_locked_packages_ask_for() -> None:
+    locked = pins("\n".join(read_lock(LOCK.read_text())))
+    missing = []
+    for name in set(locked) - {"torch"}:  # one build of which asks for CUDA's libraries
+        for requirement in map(Requirement, installed_requirements(name, locked[name])):
+            is_needed = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
+            missing += [f"{name}: {requirement}"] if is_needed and canonicalize_name(requirement.name) not in locked else []
+    assert missing == [], "run `make lock`"
+
+
+def installed_requirements(name: str, version: Version) -> list[str]:
+    """What an installed package asks for; nothing where it is not here in that version."""
+    try:
+        found = metadata.distribution(name)
+    except metadata.PackageNotFoundError:
+        return []
+    return (found.requires or []) if Version(found.version).public == version.public else []
 
 
 def test_every_package_has_digests_and_torch_those_of_several_indexes() -> None:
