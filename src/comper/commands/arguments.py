@@ -22,11 +22,17 @@ def example(parser: argparse.ArgumentParser, *lines: str) -> None:
 
 def add_run_options(parser: argparse.ArgumentParser) -> None:
     """How a run is carried out; none of it changes results."""
-    parser.add_argument("--device", default="auto", metavar="D", help="auto, cpu or cuda (default: auto)")
+    add_device(parser)
     text = "processes for the environments; 0: none (default: by cores)"
     parser.add_argument("--workers", type=whole_number, metavar="N", help=text)
     text = "agent steps between checkpoints; 0: never (default: 5,000 steps or 2 minutes, under 1 %% of the time)"
     parser.add_argument("--checkpoint-period-steps", type=whole_number, metavar="N", help=text)
+
+
+def add_device(parser: argparse.ArgumentParser) -> None:
+    """--device."""
+    text = "where the networks are computed; auto: a GPU where there is one (default: auto)"
+    parser.add_argument("--device", default="auto", metavar="auto|cpu|cuda", help=text)
 
 
 def add_trust(parser: argparse.ArgumentParser) -> None:

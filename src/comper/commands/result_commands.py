@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from comper.commands.arguments import add_trust, example
+from comper.commands.arguments import add_device, add_trust, example
 from comper.errors import DamagedFileError, UsageError
 from comper.settings import whole_number
 
@@ -24,7 +24,7 @@ def add_evaluate(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     parser.add_argument(
         "--seed", type=whole_number, default=0, metavar="N", help="seed of the episodes (default: %(default)s)"
     )
-    parser.add_argument("--device", default="auto", metavar="D", help="auto, cpu or cuda (default: auto)")
+    add_device(parser)
     add_trust(parser)
 
 

@@ -40,8 +40,9 @@ def add_train(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     add_run_options(parser)
     text = "settings from a TOML file; a flag wins over the file"
     parser.add_argument("--config", type=Path, metavar="FILE", help=text)
+    parser.add_argument("--floors", type=Path, metavar="FILE", help="floors that `comper floors --out FILE` measured")
     agent = _agent_in(argv)
-    add_flags(parser, f"settings of {agent.name} (with --agent B: those of B)", agent.config)
+    add_flags(parser, f"settings of {agent.name} (another --agent has others)", agent.config)
     for family, settings in family_settings().items():
         add_flags(parser, f"settings of the environment: {family}", settings)
 
@@ -56,24 +57,27 @@ def _agent_in(argv: list[str]) -> Any:
 
 
 def _train(args: argparse.Namespace) -> int:
+    from comper.environments.floors import all_floors
     from comper.training.options import RunOptions, resolve_settings
-    from comper.training.train import find_environments, train_population
+    from comper.training.train import find_environments, require_libraries, train_population
 
+    require_libraries(args.environments)
     environments = find_environments(args.environments)
     from_file = read_settings(args.config) if args.config is not None else {}
     # The file is checked by itself first, so that an error names the place it is in.
     resolve_settings(args.agent, environments, from_file, where=str(args.config or "train"))
     settings = resolve_settings(args.agent, environments, from_file | flag_values(args), where="train")
-    options = RunOptions(args.device, args.workers, args.checkpoint_period_steps)
+    floors = all_floors(args.floors)
+    options = RunOptions(args.device, args.workers, args.checkpoint_period_steps, floors=floors)
     folders = train_population(environments, settings, seed=args.seed, trials=args.trials, out=args.out, options=options)
-    return _print_scores(folders)
+    return _print_scores(folders, args.floors)
 
 
-def _print_scores(folders: Sequence[Path]) -> int:
+def _print_scores(folders: Sequence[Path], floors: Path | None = None) -> int:
     from comper.report.scoreboard import scoreboard
 
     if folders:
-        print(scoreboard(folders))
+        print(scoreboard(folders, floors))
     return 0
 
 

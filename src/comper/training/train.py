@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from comper.agents.agent import AgentSpec
 from comper.agents.registry import DEFAULT_AGENT
 from comper.environments.environment import EnvironmentInfo, EnvironmentSpec
-from comper.environments.families import find_environment
+from comper.environments.families import find_environment, needed_extras
+from comper.environments.floors import all_floors, floor_for
 from comper.errors import UsageError, printable
+from comper.importing import require_extras
 from comper.output import print_line
 from comper.protocol import PAPER_GAMES
 from comper.runs.folder import run_path
@@ -51,6 +54,7 @@ def train(
     checkpoint_period_steps: int | None = None,
     show_progress: bool = True,
     network: str | NetworkMaker = "auto",
+    floors: str | os.PathLike[str] | None = None,
     **settings: Any,
 ) -> list[Path]:
     """Train an agent in one or more environments and return the run folders, one per trial.
@@ -60,6 +64,7 @@ def train(
     (see `comper describe`) may be given by name. `network` is a function `(state_shape, num_actions) -> torch.nn.Module`, or
     its name `my_module:make_network`. `workers` processes run the environments; 0 runs them in this one, None chooses. A
     checkpoint is written every `checkpoint_period_steps` agent steps; 0: never, None: every 5,000 steps or two minutes.
+    `floors` is a file that `comper floors --out FILE` wrote, for environments whose floor does not come with the package.
 
         train("freeway", "comper-single", frames=20_000, out="my-runs")
     """
@@ -68,15 +73,23 @@ def train(
         raise UsageError(
             f"{named!r}: give an environment's name, or a function or class that makes it, not the object itself."
         )
+    require_libraries(named)
     specs = find_environments(named)
     if isinstance(network, str):
         settings |= {} if network == "auto" else {"network": network}
         network_maker = None
     else:
         network_maker = network
-    resolved = resolve_settings(agent, specs, settings, where="train()", network=network_maker)
-    options = RunOptions(device, workers, checkpoint_period_steps, show_progress)
+    arguments = list(inspect.signature(train).parameters)[:-1]
+    resolved = resolve_settings(agent, specs, settings, where="train()", network=network_maker, arguments=arguments)
+    measured = all_floors(None if floors is None else Path(floors))
+    options = RunOptions(device, workers, checkpoint_period_steps, show_progress, measured)
     return train_population(specs, resolved, seed=seed, trials=trials, out=Path(out), options=options)
+
+
+def require_libraries(environments: Sequence[object]) -> None:
+    """Say at once everything that training in these environments needs and that is not installed."""
+    require_extras("train", *needed_extras(environments))
 
 
 def find_environments(names: Sequence[EnvironmentName]) -> list[EnvironmentSpec]:
@@ -135,7 +148,15 @@ def start_runs(
         environments = stack.enter_context(make_stepper(pairs, settings, options))
         population = [f"{environment.name}/seed-{s}" for environment, s in pairs]
         manifests = [
-            new_manifest(settings, environment.name, s, info=info, device=device, population=population, point=point)
+            new_manifest(
+                settings,
+                environment.name,
+                s,
+                info=_with_floor(info, settings, options),
+                device=device,
+                population=population,
+                point=point,
+            )
             for (environment, s), info, point in zip(pairs, environments.infos, points, strict=True)
         ]
         records = create_all(paths, settings.to_toml(), manifests)
@@ -150,6 +171,15 @@ def start_runs(
             print_line(f"needs {needs}")
         run_population(members, settings, environments, device, options=options)
     return paths
+
+
+def _with_floor(info: EnvironmentInfo, settings: RunSettings, options: RunOptions) -> EnvironmentInfo:
+    """What an environment says about itself, with a floor that the user has measured for it."""
+    if info.floor is not None or options.floors is None:
+        return info
+    frames = settings.environment.frames_per_observation * settings.config.observations_per_step
+    floor = floor_for(options.floors, info.name, frames, vars(settings.environment))
+    return replace(info, floor=None if floor is None else floor.value)
 
 
 def new_manifest(
