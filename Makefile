@@ -10,7 +10,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 BENCH_READY := .venv/.bench-ready
 
-.PHONY: help run test setup lint format types paper-report torture audit mutants golden bench bench-gpu
+.PHONY: help run test setup lint format types paper-report torture audit mutants golden bench bench-gpu docs examples dist
 run: setup  ## train on a game, then report (GAME, AGENT, FRAMES, SEED, OUT)
 	@if [ -e $(RUN)/manifest.json ]; then $(BIN)/comper resume $(RUN); \
 	else $(BIN)/comper train $(GAME) --agent $(AGENT) --frames $(FRAMES) --seed $(SEED) --out $(OUT); fi
@@ -34,6 +34,17 @@ mutants: setup  ## 300 small changes of the source: each must make a test fail (
 # After a change that alters results on purpose, and says so in CHANGELOG.md.
 golden: setup  ## renew what tests/agents/test_golden.py compares with
 	@$(BIN)/python tests/agents/test_golden.py --renew
+
+docs: setup  ## the site of the documents, in build/site
+	@$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going -b html docs build/site
+	@echo "build/site/index.html"
+
+examples: setup  ## run everything in examples/ at a small size
+	@$(BIN)/pytest tests/test_examples.py
+
+# Source archive and wheel, checked, installed in a clean environment per extra, and used there; ONLY="none report": some.
+dist: setup  ## build the release into dist/ and try it (minutes)
+	@PIP_CONSTRAINT=constraints.txt $(BIN)/python -m tests.release $(ONLY)
 
 # Known weaknesses of the packages in constraints.txt; asks a database on the network.
 audit: setup  ## look the installed versions up in the database of known weaknesses (needs a network)
@@ -67,7 +78,7 @@ $(BENCH_READY): $(READY)
 $(READY): pyproject.toml constraints.txt
 	@echo "Setting up .venv (once; a few minutes) ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[all,dev]"
+	@PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[all,dev,docs]"
 	@touch $@
 
 help:  ## this list

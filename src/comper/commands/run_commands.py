@@ -9,6 +9,7 @@ from typing import Any
 
 from comper.commands.arguments import add_run_options, add_trust, example, folder
 from comper.errors import LeftOutError, UsageError
+from comper.importing import require_extras
 from comper.settings import add_flags, flag_values, read_settings, whole_number
 
 
@@ -57,11 +58,13 @@ def _agent_in(argv: list[str]) -> Any:
 
 
 def _train(args: argparse.Namespace) -> int:
+    from comper.environments.families import needed_extras
     from comper.environments.floors import all_floors
-    from comper.training.options import RunOptions, resolve_settings
-    from comper.training.train import find_environments, require_libraries, train_population
 
-    require_libraries(args.environments)
+    require_extras("train", *needed_extras(args.environments))  # before torch and its company are imported
+    from comper.training.options import RunOptions, resolve_settings
+    from comper.training.train import find_environments, train_population
+
     environments = find_environments(args.environments)
     from_file = read_settings(args.config) if args.config is not None else {}
     # The file is checked by itself first, so that an error names the place it is in.

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from comper.environments.families import find_environment, needed_extras
-from comper.importing import require_extras
+from comper.environments.families import find_environment
 from comper.settings import fields_of
 from comper.training.options import RunSettings, resolve_settings
 
@@ -37,7 +36,6 @@ def as_text(settings: RunSettings, environment: str) -> str:
 
 def settings_of(agent: str, environment: str) -> RunSettings:
     """The settings an agent has in an environment by default."""
-    require_extras("train", *needed_extras([environment]))
     return resolve_settings(agent, [find_environment(environment)], {}, where="comper describe")
 
 

@@ -73,7 +73,7 @@ def train(
         raise UsageError(
             f"{named!r}: give an environment's name, or a function or class that makes it, not the object itself."
         )
-    require_libraries(named)
+    require_extras("train", *needed_extras(named))
     specs = find_environments(named)
     if isinstance(network, str):
         settings |= {} if network == "auto" else {"network": network}
@@ -85,11 +85,6 @@ def train(
     measured = all_floors(None if floors is None else Path(floors))
     options = RunOptions(device, workers, checkpoint_period_steps, show_progress, measured)
     return train_population(specs, resolved, seed=seed, trials=trials, out=Path(out), options=options)
-
-
-def require_libraries(environments: Sequence[object]) -> None:
-    """Say at once everything that training in these environments needs and that is not installed."""
-    require_extras("train", *needed_extras(environments))
 
 
 def find_environments(names: Sequence[EnvironmentName]) -> list[EnvironmentSpec]:
