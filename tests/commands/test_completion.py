@@ -72,7 +72,8 @@ def test_fish_completes(script: Path, line: str, least: set[str], most: set[str]
 
 @pytest.mark.parametrize("script", ["zsh"], indirect=True)
 def test_zsh_offers_commands_flags_and_values(script: Path) -> None:
-    stubs = "compdef() {}; _describe() { print $1; print -rl -- ${(P)2} }; compadd() { print -rl -- $@ }; _files() { print FILES }; "
+    stubs = "compdef() {}; _describe() { print $1; print -rl -- ${(P)2} }; "
+    stubs += "compadd() { print -rl -- $@ }; _files() { print FILES }; "
     code = stubs + f"source {script}; words=(comper %s); CURRENT=%d; PREFIX=%s; _comper"
     assert f"train:{COMMANDS['train'][0]}" in completions("zsh", code % ("''", 2, "''"))
     assert completions("zsh", code % ("train --agent ''", 4, "''")) == ["--", *AGENTS]
