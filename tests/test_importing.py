@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from comper.errors import OutsideCodeError, UsageError
-from comper.importing import EXTRAS, import_module_named, is_outside_name, load_object, require_extras, require_trust
+from comper.errors import EXTRAS, OutsideCodeError, UsageError
+from comper.importing import import_module_named, is_outside_name, load_object, require_extras, require_trust
 
 FILES = {
     "users_module.py": "thing = 7\n_hidden = 8\n",

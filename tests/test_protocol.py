@@ -137,6 +137,9 @@ COMPER = {
     "index": Expected("auto", "D1"),
     "alignment": Expected("successor", "A1"),
     "sequence_length": table(10, "Time steps"),
+    "rtm": Expected("accumulate", "A19"),
+    "input_scale": Expected("fixed", "A4a"),
+    "qlstm_mean_square_start": Expected(0.0, "A13"),
     "qlstm_epochs": Expected(1, "A4"),
     "qlstm_batch_size": Expected(16, "Appendix B"),  # "The batch size is 16."
     "qlstm_step_size": table(6, "Step-size"),

@@ -16,19 +16,20 @@ SOURCE = Path(__file__).parents[1] / "src" / "comper"
 ARROWS: dict[str, set[str]] = {
     "errors": set(),
     "output": set(),
+    "processes": set(),
     "progress": {"output"},
     "settings": {"errors"},
     "importing": {"errors"},
     "protocol": {"settings"},
-    "environments": {"errors", "settings", "importing", "protocol"},
+    "environments": {"errors", "settings", "importing", "processes", "protocol"},
     "memory": {"errors"},
     "networks": set(),
     "learners": {"memory", "networks", "protocol"},
     "agents": {"errors", "settings", "importing", "protocol", "memory", "networks", "learners"},
     "runs": {"errors"},
     "training": {
-        "errors", "output", "progress", "settings", "importing", "protocol", "environments", "memory", "networks", "agents",
-        "runs",
+        "errors", "output", "processes", "progress", "settings", "importing", "protocol", "environments", "memory", "networks",
+        "agents", "runs",
     },
     "report": {"errors", "progress", "protocol", "environments", "runs"},
 }  # fmt: skip

@@ -6,7 +6,6 @@ import argparse
 import difflib
 import os
 import sys
-import traceback
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
@@ -14,14 +13,11 @@ from comper import __version__
 from comper.commands import catalogue_commands, completion, result_commands, run_commands
 from comper.errors import (
     ComperError,
-    OutsideCodeError,
     StoppedError,
     UsageError,
-    explained_memory_error,
+    explained,
     explained_os_error,
-    is_memory_error,
 )
-from comper.importing import EXTRAS, install_command
 from comper.output import unbreakable_streams
 
 EXIT_CODES = (
@@ -63,38 +59,12 @@ def _exit_code(argv: list[str]) -> int:
     except Exception as error:
         if sys.flags.dev_mode:  # python -X dev -m comper ...
             raise
-        return _complain(_explained(error))
-
-
-def _explained(error: Exception) -> ComperError:
-    """What went wrong as a sentence: memory, a missing package, the system, or a place in code."""
-    if is_memory_error(error):
-        return explained_memory_error(error)
-    if isinstance(error, ImportError):
-        return UsageError(f"{error}. Install what is missing: {_extras_for(error.name)}")
-    if isinstance(error, OSError):
-        return explained_os_error(error, str(error.filename or "The system refuses what is needed"), is_typed=True)
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    place = f"{type(error).__name__}: {error} ({last.filename}, line {last.lineno})"
-    if is_own_file(last.filename):
-        return ComperError(f"{place}. The whole traceback: python -X dev -m comper ...")
-    return OutsideCodeError(f"code from outside comper failed: {place}.")
-
-
-def is_own_file(filename: str) -> bool:
-    """Whether a file is part of this package, or of what it is built on."""
-    folders = (os.path.dirname(__file__), sys.prefix, sys.base_prefix)
-    return any(os.path.realpath(filename).startswith(os.path.realpath(folder) + os.sep) for folder in folders)
+        return _complain(explained(error))
 
 
 def _complain(error: ComperError) -> int:
     print(f"comper: {error}", file=sys.stderr)
     return error.exit_code
-
-
-def _extras_for(package: str | None) -> str:
-    root = (package or "").partition(".")[0]
-    return install_command(next((extra for extra, modules in EXTRAS.items() if root in modules), "all"))
 
 
 class _Parser(argparse.ArgumentParser):

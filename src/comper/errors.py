@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
+import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 
 def printable(text: str) -> str:
@@ -73,6 +77,9 @@ class LeftOutError(ComperError):
         super().__init__(text)
         self.exit_code = exit_code
         self.done = list(done)
+
+    def __reduce__(self) -> tuple[Any, ...]:  # another process may tell of it
+        return partial(LeftOutError, exit_code=self.exit_code, done=self.done), self.args
 
 
 class WorkerDiedError(ResourceError):
@@ -147,3 +154,48 @@ def explained_memory_error(error: BaseException, hint: str = "") -> ResourceErro
     lines = str(error).strip().splitlines()
     reason = f" ({lines[0][:200]})" if lines else ""
     return ResourceError(f"There is too little memory{reason}." + (f" {hint}" if hint else ""))
+
+
+# All else
+
+EXTRAS = {
+    "train": ("torch", "safetensors"),
+    "atari": ("ale_py", "cv2"),
+    "gymnasium": ("gymnasium",),
+    "minatar": ("minatar",),
+    "minigrid": ("minigrid", "gymnasium"),
+    "report": ("matplotlib", "jinja2"),
+    "faiss": ("faiss",),
+}
+"""Extra of the package -> the modules that it brings and that work needs."""
+
+
+def explained(error: Exception) -> ComperError:
+    """What went wrong as a sentence: memory, a missing package, the system, or a place in code."""
+    if is_memory_error(error):
+        return explained_memory_error(error)
+    if isinstance(error, ImportError):
+        return UsageError(f"{error}. Install what is missing: {install_command(_extra_of(error.name))}")
+    if isinstance(error, OSError):
+        return explained_os_error(error, str(error.filename or "The system refuses what is needed"), is_typed=True)
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    place = f"{type(error).__name__}: {error} ({last.filename}, line {last.lineno})"
+    if is_own_file(last.filename):
+        return ComperError(f"{place}. The whole traceback: python -X dev -m comper ...")
+    return OutsideCodeError(f"code from outside comper failed: {place}.")
+
+
+def _extra_of(package: str | None) -> str:
+    root = (package or "").partition(".")[0]
+    return next((extra for extra, modules in EXTRAS.items() if root in modules), "all")
+
+
+def is_own_file(filename: str) -> bool:
+    """Whether a file is part of this package, or of what it is built on."""
+    folders = (os.path.dirname(__file__), sys.prefix, sys.base_prefix)
+    return any(os.path.realpath(filename).startswith(os.path.realpath(folder) + os.sep) for folder in folders)
+
+
+def install_command(*extras: str) -> str:
+    """The command that installs some extras."""
+    return f'pip install "comper[{",".join(extras)}]"'

@@ -11,18 +11,7 @@ import traceback
 from types import ModuleType
 from typing import Any
 
-from comper.errors import OutsideCodeError, UsageError
-
-EXTRAS = {
-    "train": ("torch", "safetensors"),
-    "atari": ("ale_py", "cv2"),
-    "gymnasium": ("gymnasium",),
-    "minatar": ("minatar",),
-    "minigrid": ("minigrid", "gymnasium"),
-    "report": ("matplotlib", "jinja2"),
-    "faiss": ("faiss",),
-}
-"""Extra of the package -> the modules that it brings and that work needs."""
+from comper.errors import EXTRAS, OutsideCodeError, UsageError, install_command
 
 
 def require_extras(*extras: str) -> None:
@@ -32,11 +21,6 @@ def require_extras(*extras: str) -> None:
     absent = [m for extra in missing for m in EXTRAS[extra] if importlib.util.find_spec(m) is None]
     if missing:
         raise UsageError(f"Not installed: {', '.join(dict.fromkeys(absent))}. {install_command(*missing)}")
-
-
-def install_command(*extras: str) -> str:
-    """The command that installs some extras."""
-    return f'pip install "comper[{",".join(extras)}]"'
 
 
 def is_outside_name(name: str) -> bool:

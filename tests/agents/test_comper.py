@@ -47,11 +47,11 @@ class Traced:
         setattr(owner, name, watched)
 
     def store(
-        self, s: int, s_next: int, *, r: float = 0.0, q: float = 0.0, terminal: bool = False, last: bool = False
+        self, s: int, s_next: int, *, a: int = 0, r: float = 0.0, q: float = 0.0, terminal: bool = False, last: bool = False
     ) -> None:
         frames = self.setup.frames
         ids = [frames.intern(np.full(3, value, np.uint8)) for value in (s, s_next)]
-        self.agent.store(0, Transition((ids[0],), 0, r, (ids[1],), terminal), q, is_last=terminal or last)
+        self.agent.store(0, Transition((ids[0],), a, r, (ids[1],), terminal), q, is_last=terminal or last)
         frames.release(ids)
 
     def calls(self) -> list[str]:
@@ -157,6 +157,63 @@ def test_max_alignment_asks_the_cnn_about_the_next_state() -> None:
     assert expected != pytest.approx(other)
     traced.agent.learn(1, [0])
     assert traced.tape[0][1].following_q.tolist() == [pytest.approx(expected)]
+
+
+def test_fresh_alignment_asks_the_cnn_of_now_about_the_transition_that_followed() -> None:
+    traced = Traced(ComperConfig(alignment="successor-fresh", replay_start_steps=2, train_period_steps=2))
+    tm, q_network = traced.agent.tm[0], traced.agent.q_network
+    traced.store(1, 2, q=50.0)
+    traced.store(2, 3, a=1, q=60.0)
+    traced.store(3, 4, a=1, q=70.0, last=True)
+    traced.store(3, 5, q=80.0, terminal=True)
+    now = q_network.values(tm.gather(np.arange(4)).s_next[None], [0])[0]
+    assert len({value.item() for value in now[:2].flatten()}) == 4
+    traced.agent.learn(2, [0])
+    # Of the four only the first two were followed, both by action 1; the stored 60 and 70 are not asked for.
+    assert traced.tape[0][1].following_q.tolist() == [pytest.approx(now[0, 1].item()), pytest.approx(now[1, 1].item())]
+
+
+def test_rtm_holds_only_the_sets_of_the_last_training_where_it_is_replaced() -> None:
+    members = {}
+    for mode in ("accumulate", "replace"):
+        config = dataclasses.replace(CONFIG, rtm=mode, sets_per_training=2, target_period_steps=2)
+        traced = Traced(config)
+        for t in range(1, 5):
+            traced.store(t, t + 1)
+        for t in (4, 6):
+            traced.agent.learn(t, [0])
+        members[mode] = sorted(traced.agent.rtm[0].state_dict()["members"].tolist())
+    assert members == {"accumulate": [0, 1, 2, 3], "replace": [2, 3]}
+
+
+def test_without_sets_every_transition_is_one_of_its_own_and_the_oldest_goes_first() -> None:
+    traced = Traced(ComperConfig(index="none", memory_sets=3, sets_per_training=3))
+    for q in range(5):
+        traced.store(7, 8, q=float(q))
+    tm = traced.agent.tm[0]
+    assert (tm.num_sets, tm.similar_hits, len(tm)) == (3, 0, 3)
+    assert tm.q_history(np.array([2, 3, 4])).ravel().tolist() == [2.0, 3.0, 4.0]
+    assert tm.check_valid() == (True, "valid")
+    with pytest.raises(ValueError, match="must be 0 with index = none"):
+        ComperConfig(index="none", similarity_threshold=0.5)
+
+
+def test_a_min_max_scale_is_that_of_the_last_training_set_also_after_reading_back() -> None:
+    config = dataclasses.replace(CONFIG, input_scale="minmax", replay_start_steps=2)
+    traced, other = Traced(config), Traced(config)
+    for t in range(1, 8):
+        traced.store(10 * t, 10 * t + 10, r=float(t % 3))
+        traced.agent.learn(t, [0])
+    batch = next(kept for name, kept in reversed(traced.tape) if name == "QLearner.fit")[0]
+    expected = traced.agent.qlstm.predict(batch)
+    state = traced.agent.state_dict(0)
+    # The only training, at t = 2, had one transition with a successor: 10 -> 20. So every input is shifted by its own.
+    low = state["qlstm"]["weights"]["input_low"]
+    assert low.tolist() == pytest.approx([10 / 255] * 3 + [0.0, 0.5] + [20 / 255] * 3)
+    other.setup.frames.load_state_dict(traced.setup.frames.state_dict())
+    assert not torch.equal(other.agent.qlstm.predict(batch), expected)
+    other.agent.load_state_dict(0, state)
+    assert torch.equal(other.agent.qlstm.predict(batch), expected)
 
 
 def test_weights_of_the_cnn_change_with_every_update() -> None:
@@ -265,7 +322,7 @@ def test_the_qlstm_is_trained_with_its_own_settings(momentum: float) -> None:
     config = ComperConfig(
         replay_start_steps=1, train_period_steps=1, step_size=0.5, squared_gradient_momentum=0.7, batch_size=9,
         qlstm_step_size=0.01, qlstm_gradient_momentum=momentum, qlstm_decay=0.8, qlstm_epsilon=0.1, qlstm_epochs=3,
-        qlstm_batch_size=2,
+        qlstm_batch_size=2, qlstm_mean_square_start=0.4,
     )  # fmt: skip
     traced = Traced(config)
     reference = QLSTMLearner(
@@ -274,7 +331,7 @@ def test_the_qlstm_is_trained_with_its_own_settings(momentum: float) -> None:
         [np.random.default_rng(0)],
         batch_size=2,
         num_epochs=3,
-        optimiser=RMSProp(step_size=0.01, momentum=momentum, decay=0.8, epsilon=0.1),
+        optimiser=RMSProp(step_size=0.01, momentum=momentum, decay=0.8, epsilon=0.1, mean_square_start=0.4),
     )
     reference.load_weights(0, traced.agent.qlstm.weights(0))
     for s in range(6):

@@ -122,7 +122,12 @@ def converged_q(alignment: str, actions: tuple[int, ...]) -> dict[tuple[int, int
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("alignment", "actions", "expected"),
-    [("successor", (1,), Chain.sarsa), ("max", (0, 1), Chain.optimal), ("set", (1,), Chain.literal)],
+    [
+        ("successor", (1,), Chain.sarsa),
+        ("successor-fresh", (1,), Chain.sarsa),
+        ("max", (0, 1), Chain.optimal),
+        ("set", (1,), Chain.literal),
+    ],
 )
 def test_each_alignment_converges_to_its_own_fixed_point(
     alignment: str, actions: tuple[int, ...], expected: dict[tuple[int, int], float]

@@ -21,7 +21,13 @@ COMPER = ComperConfig(**SHORT, target_period_steps=12, qlstm_step_size=0.001)
 DQN = DQNConfig(**SHORT, target_period_steps=20, observation="single")
 DDQN = DDQNConfig(**SHORT, target_period_steps=20, observation="single")
 KINDS: dict[type, Any] = {ComperConfig: ComperAgent, DQNConfig: DQNAgent, DDQNConfig: DDQNAgent}
-CONFIGS = {"comper": COMPER, "dqn": DQN, "ddqn": DDQN, "max": dataclasses.replace(COMPER, alignment="max")}
+READINGS: dict[str, dict[str, Any]] = {
+    "max": {"alignment": "max"},
+    "fresh": {"alignment": "successor-fresh", "index": "none"},
+    "min-max": {"input_scale": "minmax", "rtm": "replace", "qlstm_mean_square_start": 1.0},
+}
+CONFIGS = {"comper": COMPER, "dqn": DQN, "ddqn": DDQN}
+CONFIGS |= {name: dataclasses.replace(COMPER, **changes) for name, changes in READINGS.items()}
 
 
 @pytest.fixture

@@ -84,15 +84,15 @@ def answer(words: list[str]) -> tuple[int | str, str]:
 def stub_long_work(place: Path) -> None:
     """Where a run would start, the run is marked as begun and left; floors and evaluations take no time."""
     import comper.environments.floors
+    import comper.training.continuing
     import comper.training.evaluation
-    import comper.training.resume
     import comper.training.train
 
     floor = comper.environments.floors.load_floors().find("freeway")
     nothing: Callable[..., None] = lambda *_, **__: None  # noqa: E731
     modules: list[tuple[Any, str, Any]] = [
         (comper.training.train, "run_population", nothing),
-        (comper.training.resume, "run_population", nothing),
+        (comper.training.continuing, "run_population", nothing),
         (comper.environments.floors, "measure_floor", lambda *_, **__: (5, floor)),
         (comper.training.evaluation, "_play", lambda *_: 1.0),
     ]
@@ -152,7 +152,8 @@ class CommandLines:
         if rng.random() < 0.15:
             words += ["--config", rng.choice(["good.toml", self._path()])]
         # Worker processes belong to a run that starts; they are tried elsewhere.
-        return [*words, "--workers", rng.choice(["0"] * 12 + ["-1", "1e3", "nan", "99999"])]
+        words += ["--workers", rng.choice(["0"] * 12 + ["-1", "1e3", "nan", "99999"])]
+        return [*words, "--processes", rng.choice(["1"] * 12 + ["0", "-1", "nan", "99999"])]
 
     def _right_setting(self, agent: str) -> list[str]:
         """A setting of the agent with a value of its kind, which need not be sensible."""
@@ -168,7 +169,7 @@ class CommandLines:
 
     def _resume(self) -> list[str]:
         rng = self._rng
-        words = [self._path() for _ in range(rng.choice([1, 1, 2]))] + ["--workers", "0"]
+        words = [self._path() for _ in range(rng.choice([1, 1, 2]))] + ["--workers", "0", "--processes", "1"]
         if rng.random() < 0.3:
             words += ["--weights-only"]
         if rng.random() < 0.3:

@@ -27,9 +27,9 @@ from comper.runs.recorder import Recorder
 from comper.runs.states import unpack
 from comper.runs.verify import verify_run
 from comper.settings import parse_settings, with_settings
+from comper.training.continuing import UnfinishedRun, open_unfinished
 from comper.training.options import RunOptions, default_settings
 from comper.training.population import Member, _restore, _saved_trial, _setup, make_stepper
-from comper.training.resume import UnfinishedRun, open_unfinished
 
 SLOW_SECONDS = 5.0
 JSON_VALUES: list[Any] = [None, True, -1, 0, 1, 2**70, 1e308, -0.5, "", "x" * 1000, [], {}, [[]], {"a": {}}, "../../x", "\0"]

@@ -34,7 +34,7 @@ from comper.errors import ComperError
 from comper.runs import checkpoints
 from comper.runs.folder import LOG_FILES, METRICS_FILE
 from comper.runs.verify import verify_run
-from comper.training.resume import open_unfinished
+from comper.training.continuing import open_unfinished
 from tests.faults import lab
 from tests.faults.lab import Scenario
 

@@ -104,9 +104,10 @@ def qlstm_learner(
     length: int = 1,
     rule: Rule | None = None,
     device: torch.device = CPU,
+    scales_inputs: bool = False,
 ) -> QLSTMLearner:
     return QLSTMLearner(
-        partial(QLSTM, SIZE, NUM_ACTIONS, sequence_length=length),
+        partial(QLSTM, SIZE, NUM_ACTIONS, sequence_length=length, scales_inputs=scales_inputs),
         bank(len(seeds), device),
         rngs(seeds),
         batch_size=4,
@@ -272,6 +273,29 @@ def test_a_target_network_answers_with_the_weights_it_was_given(num_states: int)
     assert torch.equal(learner.values(states, [0], of=target), learner.values(states, [0]))
 
 
+@pytest.mark.parametrize("is_stacked", [True, False])
+def test_each_trial_may_ask_for_the_values_of_another_number_of_states(
+    is_stacked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stacking, "computes_together", lambda device: is_stacked)
+    learner, rng = q_learner((0, 1, 2)), np.random.default_rng(0)
+    states = [rng.integers(NUM_FRAMES, size=(size, 1)) for size in (3, 700)]
+    shapes: list[tuple[int, ...]] = []
+    values = learner.values
+
+    def watched(ids: NDArray[np.int64], trials: Any) -> Tensor:
+        shapes.append(ids.shape)
+        return values(ids, trials)
+
+    vars(learner)["values"] = watched
+    found = learner.values_of_each(states, [0, 2])
+    assert shapes == ([(2, 768, 1)] if is_stacked else [(1, 3, 1), (1, 700, 1)])
+    for trial, s, q in zip((0, 2), states, found, strict=True):
+        of_frames = learner.values(np.arange(NUM_FRAMES)[None, :, None], [trial])[0].numpy()
+        assert q == pytest.approx(of_frames[s[:, 0]], abs=1e-6)
+    assert learner.values_of_each([], []) == []
+
+
 def test_acting_takes_each_trials_best_action_and_gives_its_value() -> None:
     learner = q_learner((0, 1))
     states = np.array([[3], [5]])
@@ -385,6 +409,34 @@ def test_training_sets_of_any_lengths_train_as_each_alone(
         assert_close(together.weights(trial), alone.weights(0))
         expected = alone.loss.read(0)
         assert together.loss.read(trial) == (pytest.approx(expected, rel=1e-4) if size else None)
+
+
+@pytest.mark.parametrize("is_stacked", [True, False])
+def test_each_trials_inputs_are_scaled_to_its_own_last_training_set(is_stacked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stacking, "computes_together", lambda device: is_stacked)
+    learner = qlstm_learner((0, 1, 2), scales_inputs=True)
+    sets = [training_set(size, seed=size) for size in (7, 600, 5)]
+    sets[2].transitions.r[:] = 0.25  # always the same reward: it is shifted, and its range counts as 1
+    learner.fit(sets, [0, 1, 2])
+    learner.fit([training_set(0), training_set(3, seed=9)], [0, 1])  # nothing new for the first and the last
+    for trial, last in ((0, sets[0]), (1, training_set(3, seed=9)), (2, sets[2])):
+        inputs = sequences(last.transitions, last.q_history, 1)[:, 0]
+        inputs[:, SIZE] *= NUM_ACTIONS - 1
+        low, span = inputs.amin(0), inputs.amax(0) - inputs.amin(0)
+        weights = learner.weights(trial)
+        torch.testing.assert_close(weights["input_low"], low)
+        torch.testing.assert_close(weights["input_range"], torch.where(span == 0, 1.0, span))
+    assert learner.weights(2)["input_range"][SIZE + 1] == 1.0
+
+
+@pytest.mark.usefixtures("stacked")
+def test_a_new_scale_reaches_the_recorded_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A graph reads its buffers where they were when it was recorded: they are overwritten, not replaced."""
+    learner = qlstm_learner(scales_inputs=True)
+    places = [buffer.data_ptr() for buffer in learner.population.buffers(0).values()]
+    learner.fit([training_set(6)], [0])
+    learner.load_state_dict(0, learner.state_dict(0))
+    assert [buffer.data_ptr() for buffer in learner.population.buffers(0).values()] == places
 
 
 def test_nothing_to_train_on_changes_nothing() -> None:

@@ -65,6 +65,12 @@ def test_plain_rmsprop_by_hand() -> None:
     assert after(RULES["plain"], 3.0) == pytest.approx(1 - 0.3 / math.sqrt(0.9), rel=1e-6)
 
 
+def test_the_mean_square_starts_where_the_rule_says() -> None:
+    # n = 0.9·1 + 0.1·9 = 1.8 -> w = 1 - 0.1·3 / sqrt(1.8)
+    rule = RMSProp(step_size=0.1, momentum=0.0, decay=0.9, epsilon=1e-10, mean_square_start=1.0)
+    assert after(rule, 3.0) == pytest.approx(1 - 0.3 / math.sqrt(1.8), rel=1e-6)
+
+
 def test_plain_rmsprop_with_momentum_by_hand() -> None:
     rule = RMSProp(step_size=0.1, momentum=0.5, decay=0.9, epsilon=1e-10)
     v = 0.3 / math.sqrt(0.9)

@@ -91,7 +91,26 @@ def test_forgetting_an_unknown_set_is_an_error(kind: str) -> None:
         make_index(kind, store_of(0), 0.0).forget(3)
 
 
+def test_an_index_that_finds_nothing_keeps_no_frames_and_is_read_back() -> None:
+    store = store_of(0, 1)
+    index, other = (make_index("none", store, 0.0) for _ in range(2))
+    for set_id in (0, 1, 2):
+        index.update_index(set_id, key(1))
+        assert index.get_index(key(1)) == NO_MATCH
+    index.forget(0)
+    assert (len(index), index.nbytes, store.references(1)) == (2, 0, 1)
+    other.load_state_dict(index.state_dict())
+    other.forget(1)
+    assert len(other) == 1
+    for unknown in (1, 5):
+        with pytest.raises(KeyError, match=f"set {unknown} is not in the index"):
+            other.forget(unknown)
+    assert other.check_valid() == (True, "valid")
+
+
 def test_wrong_settings_are_errors() -> None:
+    with pytest.raises(ValueError, match=r"threshold = 0\.5: must be 0 with kind = 'none'"):
+        make_index("none", store_of(0), 0.5)
     with pytest.raises(ValueError, match=r"threshold = 0\.5: must be 0 with kind = 'exact'"):
         make_index("exact", store_of(0), 0.5)
     with pytest.raises(ValueError, match="kind = 'hnsw'"):

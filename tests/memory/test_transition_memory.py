@@ -112,12 +112,15 @@ def test_a_replayed_q_value_is_the_next_of_its_set() -> None:
 
 def test_successor_is_the_transition_that_really_followed() -> None:
     memory = Memory()
-    first, second, third = (memory.store(s, 0, 0.0, s + 1, q=10.0 * s) for s in (1, 2, 3))
+    first, second, third = (memory.store(s, 10 * s, 0.0, s + 1, q=10.0 * s) for s in (1, 2, 3))
     memory.tm.link(first, second)
     q, is_known = memory.tm.successor_q(np.array([first, second, third]))
     assert is_known.tolist() == [True, False, False]
     assert q[0] == 20.0
+    assert memory.tm.successor_action(np.array([second, third]))[0].tolist() == [0, 0]  # none followed yet
     memory.tm.link(first, third)  # met again, something else followed: the latest counts
+    a, is_known = memory.tm.successor_action(np.array([first, second]))
+    assert (a.tolist(), is_known.tolist()) == ([30, 0], [True, False])
     assert memory.tm.successor_q(np.array([first]))[0][0] == 30.0
     memory.tm.refresh(np.array([third]), np.array([-1.0], np.float32))
     assert memory.tm.successor_q(np.array([first]))[0][0] == -1.0  # and so does its latest Q-value
@@ -307,6 +310,28 @@ def test_a_set_is_absorbed_once() -> None:
     rtm.absorb(np.array([7, 1]))
     assert len(rtm) == 3
     assert sorted(rtm.state_dict()["members"].tolist()) == [1, 4, 7]
+
+
+def test_a_replaced_rtm_holds_the_given_sets_alone() -> None:
+    rtm = empty_rtm()
+    rtm.absorb(np.array([4, 7, 9]))
+    rtm.replace(np.array([7, 2, 7]))
+    assert rtm.check_valid() == (True, "")
+    assert rtm.state_dict()["members"].tolist() == [7, 2]
+
+
+def test_the_rtms_of_several_trials_are_replaced_each_for_itself() -> None:
+    population, rng = Population(2), np.random.default_rng(1)
+    rtm = ReducedTransitionMemories(population.tm, population.rngs, discount=GAMMA, mode="replace")
+    for _ in range(2):
+        for trial in (0, 1):
+            for _ in range(20):
+                population.store(trial, rng)
+    for trials in ([0, 1], [0]):
+        sets = population.tm.take(3, trials)
+        rtm.absorb(sets)
+    assert rtm[0].state_dict()["members"].tolist() == sets.set_ids[0].tolist()
+    assert rtm.size(1) == 3
 
 
 def test_empty_rtm_refuses_to_sample() -> None:

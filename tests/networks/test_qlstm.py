@@ -65,6 +65,18 @@ def test_forget_gate_and_recurrent_weights_get_no_gradient_in_one_step() -> None
     assert unused == {name for name in parameters if "forget" in name or "recurrent" in name}
 
 
+def test_scaled_inputs_run_from_0_to_1_over_the_range_and_stay_there_beyond_it() -> None:
+    network = QLSTM(2, 4, scales_inputs=True)
+    started = qlstm(2).state_dict()
+    network.load_state_dict({**started, "input_low": torch.tensor([0.2, 0.0, 1.0, 0.0, 0.0, 0.5]),
+                             "input_range": torch.tensor([0.4, 1.0, 2.0, 0.5, 1.0, 0.1])})  # fmt: skip
+    s, s_next = torch.tensor([[[0.3, 0.7]], [[0.9, 0.0]]]), torch.tensor([[[0.5, 0.55]], [[0.0, 0.0]]])
+    found = network(s, torch.tensor([2, 0]), torch.tensor([1.0, 0.0]), s_next, torch.zeros(2, 1))
+    # (0.3 - 0.2) / 0.4 = 0.25; action (2 - 1) / 2; reward 1 is 0.5 squeezed. The second transition is beyond every range.
+    inputs = torch.tensor([[0.25, 0.7, 0.5, 1.0, 0.5, 0.5], [1.0, 0.0, 0.0, 0.0, 0.0, 0.0]])
+    torch.testing.assert_close(found.double(), torch_prediction(network, inputs[:, None]), rtol=1e-4, atol=1e-6)
+
+
 @pytest.mark.parametrize("length", [1, 3])
 def test_stacked_parameters_compute_what_each_trial_computes_alone(length: int) -> None:
     inputs = transitions(15, 8, length, lead=(3,))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,6 +36,44 @@ def test_two_folders_that_claim_one_trial_are_both_left_out(make_run: MakeRun, t
     assert [trial.seed for trial in runs.trials] == [1]
     assert [finding.kind for finding in runs.findings] == ["duplicate"]
     assert "copies" in runs.findings[0].where
+
+
+def test_variants_of_one_agent_are_told_apart_by_the_settings_in_which_they_differ(make_run: MakeRun, tmp_path: Path) -> None:
+    """Same agent, game and seed: what all of them have in common is not part of the name."""
+    common = {"batch_size": [16, 32]}
+    variants: dict[str, dict[str, Any]] = {
+        "plain": {},
+        "max": {"alignment": ["max", "successor"]},
+        "both": {"alignment": ["max", "successor"], "rtm": ["replace", "accumulate"]},
+    }
+    for name, changes in variants.items():
+        for seed in (0, 1):
+            write_manifest(make_run(seed=seed, out=tmp_path / name), changed=common | changes)
+    write_manifest(make_run("dqn"), changed=common)
+    runs = read_runs([tmp_path])
+    assert runs.findings == []
+    assert runs.agents() == [
+        "comper-single",
+        "comper-single, alignment max",
+        "comper-single, alignment max, rtm replace",
+        "dqn",
+    ]
+    assert [trial.seed for trial in runs.cells["comper-single, alignment max", "asterix"]] == [0, 1]
+    assert all(trial.manifest.agent in trial.name for trial in runs.trials)
+
+
+def test_a_variant_that_stands_twice_is_a_duplicate(make_run: MakeRun, tmp_path: Path) -> None:
+    for name, alignment in (("a", "max"), ("b", "max"), ("c", "set")):
+        write_manifest(make_run(out=tmp_path / name), changed={"alignment": [alignment, "successor"]})
+    runs = read_runs([tmp_path])
+    assert runs.agents() == ["comper-single, alignment set"]
+    assert [finding.kind for finding in runs.findings] == ["duplicate"]
+
+
+def test_trials_that_never_meet_are_one_agent_whatever_their_settings(make_run: MakeRun, tmp_path: Path) -> None:
+    for seed in (0, 1):
+        write_manifest(make_run(seed=seed), changed={"frames": [1_000 + seed, 100_000]})
+    assert read_runs([tmp_path]).agents() == ["comper-single"]
 
 
 def test_a_folder_called_like_a_trial_is_never_overlooked(make_run: MakeRun, tmp_path: Path) -> None:

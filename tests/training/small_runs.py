@@ -21,7 +21,14 @@ RUN = Path("comper-single", "asterix", "seed-0")
 
 
 def start(out: Path, *, trials: int = 1, period: int | None = 10, **settings: Any) -> Path:
-    options: dict[str, Any] = {"trials": trials, "out": out, "workers": 0, "device": "cpu", "show_progress": False}
+    options: dict[str, Any] = {
+        "trials": trials,
+        "out": out,
+        "workers": 0,
+        "device": "cpu",
+        "show_progress": False,
+        "processes": 1,
+    }
     train("asterix", checkpoint_period_steps=period, **options, **(SMALL | settings))
     return out / RUN
 
@@ -50,4 +57,4 @@ def interrupted(out: Path, monkeypatch: pytest.MonkeyPatch, *, at: int = 35, tri
 
 
 def go_on(*folders: Path) -> list[Path]:
-    return resume(folders, workers=0, device="cpu", show_progress=False)
+    return resume(folders, workers=0, device="cpu", show_progress=False, processes=1)

@@ -16,12 +16,12 @@ from comper.runs import recorder
 from comper.runs.lock import RunLock
 from comper.runs.recorder import Recorder
 from comper.runs.verify import verify_run
-from comper.training import preflight, train
+from comper.training import preflight
 from comper.training.resume import resume
 from comper.training.train import train as begin
 from tests.training.small_runs import RUN, go_on, interrupted, outcome, start
 
-AGENT_SETTINGS: dict[str, Any] = {"workers": 0, "device": "cpu", "show_progress": False}
+AGENT_SETTINGS: dict[str, Any] = {"workers": 0, "processes": 1, "device": "cpu", "show_progress": False}
 
 
 class Killed(BaseException):
@@ -43,7 +43,7 @@ def killed_while_begun(out: Path, monkeypatch: pytest.MonkeyPatch, *, after: int
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(train, "create_all", some)
+        patch.setattr("comper.training.start.create_all", some)
         with pytest.raises(Killed):
             start(out, trials=trials)
     return (out / RUN).parent

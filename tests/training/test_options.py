@@ -56,12 +56,12 @@ def test_checkpoints_are_off_at_a_period_of_zero_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cores", "trials", "expected"), [(8, 1, 0), (8, 2, 2), (8, 5, 5), (8, 40, 7), (2, 5, 0), (3, 5, 2), (None, 5, 0)]
+    ("cores", "trials", "expected"), [(8, 1, 0), (8, 2, 2), (8, 5, 5), (8, 40, 7), (2, 5, 0), (3, 5, 2), (1, 5, 0)]
 )
 def test_workers_are_chosen_by_trials_and_cores(
-    cores: int | None, trials: int, expected: int, monkeypatch: pytest.MonkeyPatch
+    cores: int, trials: int, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("comper.training.options.os.cpu_count", lambda: cores)
+    monkeypatch.setattr("comper.training.options.usable_cores", lambda: cores)
     assert RunOptions().num_workers(trials) == expected
     assert RunOptions(workers=3).num_workers(trials) == 3
     assert RunOptions(workers=0).num_workers(trials) == 0

@@ -19,11 +19,12 @@ from comper.errors import UsageError
 from comper.protocol import PAPER_GAMES
 from comper.runs.manifest import Manifest
 from comper.training.options import resolve_settings
-from comper.training.train import find_environments, introduction, train
+from comper.training.start import introduction
+from comper.training.train import find_environments, train
 from tests.training.lamp import Light, linear_network
 from tests.training.small_runs import SMALL, interrupted
 
-QUICK: dict[str, Any] = {"device": "cpu", "workers": 0, "show_progress": False}
+QUICK: dict[str, Any] = {"device": "cpu", "workers": 0, "processes": 1, "show_progress": False}
 SHORT = ["--frames", "400", "--episode-cap-frames", "600"]
 AGENT_FLAGS = {
     "comper-single": ["--replay-start-steps", "20", "--target-period-steps", "40"],

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from comper.agents.agent import Agent, AgentSpec, MemoryEstimate, NetworkFactory, Task, TrialSetup
 from comper.memory.indexes import make_index
-from comper.memory.transition_memory import ReducedTransitionMemories, TransitionMemories, TransitionMemory
-from comper.memory.transitions import Transition
+from comper.memory.transition_memory import ReducedTransitionMemories, Sets, TransitionMemories, TransitionMemory
+from comper.memory.transitions import Transition, TransitionBatch
 from comper.protocol import LearnerConfig
 from comper.settings import require, setting
 
@@ -43,17 +43,31 @@ class ComperConfig(LearnerConfig):
     index: str = setting(
         "auto",
         "Section 5.1, D1",
-        "TMI: exact (δ = 0), l2 (δ > 0, exact distances), faiss (the paper's IndexFlatL2); auto chooses by δ",
-        ("auto", "exact", "l2", "faiss"),
+        "TMI: exact (δ = 0), l2 (δ > 0, exact distances), faiss (the paper's IndexFlatL2); auto chooses by δ; "
+        "none: nothing is similar, TM is a plain FIFO",
+        ("auto", "exact", "l2", "faiss", "none"),
     )
     alignment: str = setting(
         "successor",
         "Section 4.4, A1",
-        "Q-value the QLSTM learns for a transition: of its successor, of its set's next member (Eq. 5), or max Q(s', ·)",
-        ("successor", "set", "max"),
+        "Q-value the QLSTM learns for a transition: of its successor as stored, of its successor as the CNN sees it now, "
+        "of its set's next member (Eq. 5), or max Q(s', ·)",
+        ("successor", "successor-fresh", "set", "max"),
     )
     sequence_length: int = setting(
         1, "Table 10, A3", "time steps of the QLSTM; above 1 it also reads the set's last Q-values", most=1_000
+    )
+    rtm: str = setting(
+        "accumulate",
+        "Section 4.3, A19",
+        "the sets that trained the QLSTM are added to RTM (accumulate) or become RTM (replace)",
+        ("accumulate", "replace"),
+    )
+    input_scale: str = setting(
+        "fixed",
+        "A4a",
+        "inputs of the QLSTM: fixed (pixels / 255, a / 17, r squeezed), or minmax, each one's range in the last training set",
+        ("fixed", "minmax"),
     )
     qlstm_epochs: int = setting(1, "A4", "passes over the sets of one QLSTM training", most=10_000)
     qlstm_batch_size: int = setting(16, "Appendix B", "transitions in one QLSTM update", most=65_536)
@@ -61,11 +75,15 @@ class ComperConfig(LearnerConfig):
     qlstm_gradient_momentum: float = setting(0.0, "Table 6", "momentum of the QLSTM's RMSProp")
     qlstm_decay: float = setting(0.9, "Table 6", "decay of the QLSTM's mean squared gradient")
     qlstm_epsilon: float = setting(1e-10, "Table 6, A13", "constant added under the root of the QLSTM's RMSProp")
+    qlstm_mean_square_start: float = setting(
+        0.0, "A13", "where the mean square of the QLSTM's RMSProp starts; TensorFlow 1 has 1", most=1_000
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         delta, index = self.similarity_threshold, self.index
-        require(not (index == "exact" and delta > 0), "similarity_threshold", delta, "0 with index = exact; use l2 or faiss")
+        has_no_distance = index in ("exact", "none")
+        require(not (has_no_distance and delta > 0), "similarity_threshold", delta, f"0 with index = {index}; use l2 or faiss")
         require(self.sets_per_training <= self.memory_sets, "sets_per_training", self.sets_per_training, "at most memory_sets")
 
     @property
@@ -92,7 +110,8 @@ class ComperAgent(Agent):
         self.bank = FrameBank([trial.frames for trial in trials], device)
         # Alg. 2, l. 1-2: TM ← ∅, RTM ← ∅, initialise Θ and Ω.
         self.tm = TransitionMemories([_transition_memory(config, trial) for trial in trials])
-        self.rtm = ReducedTransitionMemories(self.tm, [trial.sampling for trial in trials], discount=config.discount)
+        sampling = [trial.sampling for trial in trials]
+        self.rtm = ReducedTransitionMemories(self.tm, sampling, discount=config.discount, mode=config.rtm)
         optimiser = paper_optimiser(config)
         self.q_network = QLearner(networks["CNN"], self.bank, rngs, loss=config.loss, optimiser=optimiser)
         self.qlstm = QLSTMLearner(
@@ -106,6 +125,7 @@ class ComperAgent(Agent):
                 momentum=config.qlstm_gradient_momentum,
                 decay=config.qlstm_decay,
                 epsilon=config.qlstm_epsilon,
+                mean_square_start=config.qlstm_mean_square_start,
             ),
         )
         self.parts = {"q_network": self.q_network, "qlstm": self.qlstm, "tm": self.tm, "rtm": self.rtm}
@@ -127,7 +147,7 @@ class ComperAgent(Agent):
             return
         due = [i for i in trials if self.rtm.is_empty(i) or t % c.target_period_steps == 0]  # l. 12
         sets = self.tm.take(c.sets_per_training, due)  # A5: at most 1,000 sets; they leave TM
-        self.qlstm.fit([self._training_set(i, set_ids) for i, set_ids in sets], due)  # l. 13
+        self.qlstm.fit(self._training_sets(sets), due)  # l. 13
         self.rtm.absorb(sets)  # l. 14
         batch = self.rtm.sample(c.batch_size, trials)  # l. 16-17
         q_target = self.qlstm.predict(batch)  # l. 18
@@ -136,22 +156,34 @@ class ComperAgent(Agent):
         q_value = self.q_network.fit(batch, target)  # l. 19-24
         self.tm.refresh(batch, q_value.cpu().numpy())  # A6, Section 4.2: replayed transitions return to TM with their new Q
 
-    def _training_set(self, trial: int, set_ids: NDArray[np.int64]) -> TrainingSet:
-        """QLSTM-TrainSet, Eq. 5: each transition with the Q-value that its alignment (A1) gives it, in temporal order."""
+    def _training_sets(self, sets: Sets) -> list[TrainingSet]:
+        """QLSTM-TrainSet of each trial, Eq. 5: transitions with the Q-values they are aligned with, in temporal order."""
         from comper.learners.learner import TrainingSet
 
-        tm, alignment = self.tm[trial], self.config.alignment
-        transitions = tm.gather(set_ids)
-        if alignment == "successor":  # Q(s_t+1, a_t+1) of the transition that really followed
-            following_q, is_known = tm.successor_q(set_ids)
-        elif alignment == "set":  # Q_i(k+1) of the same set
-            following_q, is_known = tm.next_q_in_set(set_ids)
-        else:  # max_a Q(s_t+1, a)
-            following_q = self.q_network.values(transitions.s_next[None], [trial])[0].amax(-1).cpu().numpy()
-            is_known = np.ones(len(set_ids), np.bool_)
-        q_history = tm.q_history(set_ids, skip_newest=alignment == "set")
-        useful = np.flatnonzero(is_known & (transitions.continues > 0))
-        return TrainingSet(transitions.rows(useful), q_history[useful], following_q[useful])
+        made, skips_newest = [], self.config.alignment == "set"
+        transitions = [self.tm.gather(trial, set_ids) for trial, set_ids in sets]
+        following = self._following_q(sets, transitions)
+        for (trial, set_ids), t, (following_q, is_known) in zip(sets, transitions, following, strict=True):
+            q_history = self.tm[trial].q_history(set_ids, skip_newest=skips_newest)
+            useful = np.flatnonzero(is_known & (t.continues > 0))
+            made.append(TrainingSet(t.rows(useful), q_history[useful], following_q[useful]))
+        return made
+
+    def _following_q(
+        self, sets: Sets, transitions: Sequence[TransitionBatch]
+    ) -> list[tuple[NDArray[np.float32], NDArray[np.bool_]]]:
+        """For each trial the Q-value that follows each transition by the alignment (A1), and whether there is one."""
+        alignment = self.config.alignment
+        if alignment == "successor":  # Q(s_t+1, a_t+1) of the transition that really followed, as stored
+            return [self.tm[trial].successor_q(set_ids) for trial, set_ids in sets]
+        if alignment == "set":  # Q_i(k+1) of the same set
+            return [self.tm[trial].next_q_in_set(set_ids) for trial, set_ids in sets]
+        q_next = self.q_network.values_of_each([t.s_next for t in transitions], sets.trials)
+        if alignment == "max":  # max_a Q(s_t+1, a; Θ)
+            return [(q.max(axis=-1), np.ones(len(q), np.bool_)) for q in q_next]
+        # Q(s_t+1, a_t+1; Θ): the transition that really followed, with the Q-value that it has now
+        successors = [self.tm[trial].successor_action(set_ids) for trial, set_ids in sets]
+        return [(q[np.arange(len(q)), a], is_known) for q, (a, is_known) in zip(q_next, successors, strict=True)]
 
     def epsilon(self, *, frames: int, steps: int) -> float:
         """ε: 1 while the memory is first filled, then linear. Table 4, A12."""
@@ -188,7 +220,13 @@ class ComperAgent(Agent):
         state_size = config.history_length * int(np.prod(task.observation_shape))
         return {
             "CNN": task.q_network(config.history_length, first_bias=config.observation != "stacked"),
-            "QLSTM": partial(QLSTM, state_size, task.num_actions, sequence_length=config.sequence_length),
+            "QLSTM": partial(
+                QLSTM,
+                state_size,
+                task.num_actions,
+                sequence_length=config.sequence_length,
+                scales_inputs=config.input_scale == "minmax",
+            ),
         }
 
     @classmethod

@@ -23,6 +23,8 @@ def example(parser: argparse.ArgumentParser, *lines: str) -> None:
 def add_run_options(parser: argparse.ArgumentParser) -> None:
     """How a run is carried out; none of it changes results."""
     add_device(parser)
+    text = "processes for the trials (default: on a CPU one per core)"
+    parser.add_argument("--processes", type=whole_number, metavar="N", help=text)
     text = "processes for the environments; 0: none (default: by cores)"
     parser.add_argument("--workers", type=whole_number, metavar="N", help=text)
     text = "agent steps between checkpoints; 0: never (default: 5,000 steps or 2 minutes, under 1 %% of the time)"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,8 @@ def add_train(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     text = "where run folders go (default: %(default)s)"
     parser.add_argument("--out", type=folder, default=Path("runs"), metavar="DIR", help=text)
     add_run_options(parser)
+    text = "threads of torch for each trial; the last bits of its results depend on them (default: 1 on a CPU)"
+    parser.add_argument("--threads", type=whole_number, metavar="N", help=text)
     text = "settings from a TOML file; a flag wins over the file"
     parser.add_argument("--config", type=Path, metavar="FILE", help=text)
     parser.add_argument("--floors", type=Path, metavar="FILE", help="floors that `comper floors --out FILE` measured")
@@ -70,10 +72,27 @@ def _train(args: argparse.Namespace) -> int:
     # The file is checked by itself first, so that an error names the place it is in.
     resolve_settings(args.agent, environments, from_file, where=str(args.config or "train"))
     settings = resolve_settings(args.agent, environments, from_file | flag_values(args), where="train")
-    floors = all_floors(args.floors)
-    options = RunOptions(args.device, args.workers, args.checkpoint_period_steps, floors=floors)
-    folders = train_population(environments, settings, seed=args.seed, trials=args.trials, out=args.out, options=options)
-    return _print_scores(folders, args.floors)
+    options = RunOptions(
+        args.device,
+        args.workers,
+        args.checkpoint_period_steps,
+        processes=args.processes,
+        threads=args.threads,
+        floors=None if args.floors is None else all_floors(args.floors),
+    )
+    return _print_all_scores(
+        lambda: train_population(environments, settings, seed=args.seed, trials=args.trials, out=args.out, options=options),
+        args.floors,
+    )
+
+
+def _print_all_scores(run: Callable[[], list[Path]], floors: Path | None = None) -> int:
+    """Print the scores of what was done, also where some runs could not be."""
+    try:
+        return _print_scores(run(), floors)
+    except LeftOutError as error:
+        _print_scores(error.done, floors)
+        raise
 
 
 def _print_scores(folders: Sequence[Path], floors: Path | None = None) -> int:
@@ -104,13 +123,10 @@ def _resume(args: argparse.Namespace) -> int:
     options: dict[str, Any] = {
         "device": args.device,
         "workers": args.workers,
+        "processes": args.processes,
         "checkpoint_period_steps": args.checkpoint_period_steps,
         "trust": args.trust,
     }
     if args.weights_only:
         return _print_scores(resume_weights_only(args.folders, out=args.out, **options))
-    try:
-        return _print_scores(resume(args.folders, **options))
-    except LeftOutError as error:
-        _print_scores(error.done)
-        raise
+    return _print_all_scores(lambda: resume(args.folders, **options))

@@ -7,13 +7,11 @@ can work while the environments do.
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import os
-import signal
 import tempfile
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -32,6 +30,7 @@ from comper.errors import (
     explaining_os_errors,
     is_memory_error,
 )
+from comper.processes import how_it_ended, start_process
 
 Answer = tuple[ComperError | None, Any]
 """What a worker sends back: what went wrong, or what was asked for."""
@@ -176,8 +175,7 @@ class ProcessStepper(Stepper):
     """The environments in worker processes; frames come back through shared memory.
 
     Factories are sent to the workers, so they must be picklable (`EnvironmentSpec.is_picklable`). A worker ends when its
-    pipe to this process closes, however this process ends. A script that makes one needs the usual
-    `if __name__ == "__main__":`.
+    pipe to this process closes, however this process ends.
     """
 
     def __init__(self, factories: Sequence[EnvironmentFactory], *, num_workers: int) -> None:
@@ -329,11 +327,10 @@ class _WorkerHandle:
 def _how_it_ended(trials: Sequence[int], code: int | None) -> str:
     named = ", ".join(map(str, trials[:5])) + (", ..." if len(trials) > 5 else "")
     who = f"The worker process of {'trial' if len(trials) == 1 else 'trials'} {named}"
-    if code is not None and code < 0:
-        killer = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
-        hint = " Mostly the system does that for want of memory: take fewer --workers or --trials." if code == -9 else ""
-        return f"{who} was killed ({killer}).{hint}"
-    return f"{who} ended by itself with exit code {code}. Try --workers 0, which runs the environments in one process."
+    hint = "Try --workers 0, which runs the environments in one process."
+    if code == -9:
+        hint = "Mostly the system does that for want of memory: take fewer --workers or --trials."
+    return f"{who} {how_it_ended(code)}. {hint}"
 
 
 def _results(workers: Sequence[_WorkerHandle]) -> list[Any]:
@@ -347,29 +344,7 @@ def _results(workers: Sequence[_WorkerHandle]) -> list[Any]:
 
 
 def _start(factories: dict[int, EnvironmentFactory]) -> _WorkerHandle:
-    # Not fork: the parent may run torch's threads, which a forked child would miss.
-    method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
-    context: Any = multiprocessing.get_context(method)
-    ours, theirs = context.Pipe()
-    process = context.Process(target=_work, args=(theirs, factories), daemon=True)
-    with _safe_path():
-        process.start()
-    theirs.close()
-    return _WorkerHandle(process, ours, list(factories))
-
-
-@contextlib.contextmanager
-def _safe_path() -> Iterator[None]:
-    """Keep a new Python process from importing files of the working folder in place of the standard library's."""
-    before = os.environ.get("PYTHONSAFEPATH")
-    os.environ["PYTHONSAFEPATH"] = "1"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["PYTHONSAFEPATH"]
-        else:
-            os.environ["PYTHONSAFEPATH"] = before
+    return _WorkerHandle(*start_process(_work, factories), list(factories))
 
 
 def _stop(workers: Sequence[_WorkerHandle]) -> None:
@@ -424,10 +399,6 @@ class _Worker:
 
 
 def _work(connection: Connection, factories: Mapping[int, EnvironmentFactory]) -> None:
-    # Ctrl-C, or a cluster's SIGTERM, reaches the whole group: the parent decides what happens, and closes the pipe.
-    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1"):
-        if hasattr(signal, name):
-            signal.signal(getattr(signal, name), signal.SIG_IGN)
     _use_one_thread()
     worker = _Worker(factories)
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the parent has closed the pipe, or died

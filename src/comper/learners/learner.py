@@ -15,10 +15,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from comper.learners.frame_bank import FrameBank
+from comper.learners.frame_bank import FrameBank, FrameReader
 from comper.learners.optimisers import Optimiser, Rule
 from comper.memory.transitions import Batch, TransitionBatch
 from comper.networks.graphs import GraphedFunction
+from comper.networks.qlstm import transition_vectors
 from comper.networks.stacking import NetworkFactory, Parameters, Population
 
 MAX_STATES = 256
@@ -135,6 +136,21 @@ class QLearner(Learner):
         parts = [states[:, start : start + MAX_STATES] for start in range(0, states.shape[1], MAX_STATES)]
         return torch.cat([population(self._bank.gather(part, trials), trials=trials) for part in parts], dim=1)
 
+    def values_of_each(self, states: Sequence[NDArray[np.int64]], trials: Sequence[int]) -> list[NDArray[np.float32]]:
+        """Q(s, ·) of any number of states (B, history) for each trial: (B, actions) each.
+
+        Stacked trials are computed in one pass, all with as many states as the longest, in whole parts of MAX_STATES: so a
+        GPU records one graph for all of them.
+        """
+        if not self.population.is_stacked:
+            return [self.values(s[None], [trial])[0].numpy() for s, trial in zip(states, trials, strict=True)]
+        if not states:
+            return []
+        num_rows = MAX_STATES * -(-max(map(len, states)) // MAX_STATES)
+        padded = np.stack([np.resize(s, (num_rows, *s.shape[1:])) for s in states])
+        q = self.values(padded, trials).cpu().numpy()
+        return [row[: len(s)] for row, s in zip(q, states, strict=True)]
+
     def act(
         self,
         states: NDArray[np.int64],
@@ -205,6 +221,7 @@ class QLSTMLearner(Learner):
     ):
         super().__init__(network, bank, rngs, optimiser=optimiser)
         self._batch_size, self._num_epochs = batch_size, num_epochs
+        self._scales_inputs = bool(self.population.buffers(0))
 
     def predict(self, batch: Batch) -> Tensor:
         """R(τ; Ω) of transitions (n, B)."""
@@ -224,6 +241,9 @@ class QLSTMLearner(Learner):
         # Everything goes to the device at once, so that the updates follow each other without waiting for the host.
         read_s, read_s_next = self._bank.reader(s, trials), self._bank.reader(s_next, trials)
         columns = [self._bank.tensor(column) for column in (a, r, history, target, weight)]
+        if self._scales_inputs:
+            parts = [slice(start, start + MAX_STATES) for start in range(0, num_batches * size, MAX_STATES)]
+            self._set_scale((read_s, columns[0], columns[1], read_s_next), parts, trials)
         for start in [*range(0, num_batches * size, size)] * self._num_epochs:
             part = slice(start, start + size)
             a_part, r_part, *rest = (column[:, part] for column in columns)
@@ -232,6 +252,28 @@ class QLSTMLearner(Learner):
             active = None if has_samples.all() else self._bank.tensor(has_samples)
             losses, _ = self._update(qlstm_loss, *inputs, trials=trials, active=active)
             self.loss.add(losses, trials, active)
+
+    def _set_scale(self, transitions: Sequence[Tensor | FrameReader], parts: Sequence[slice], trials: Sequence[int]) -> None:
+        """Let each input of the QLSTM run from 0 to 1 over s, a, r, s' of the training set; a constant one is shifted (A4a).
+
+        Padding repeats a row of the set, so it changes no minimum and no maximum.
+        """
+        low, high = (
+            transition_vectors(*(_over_rows(extreme, column, parts) for column in transitions))
+            for extreme in (torch.amin, torch.amax)
+        )
+        span = high - low
+        span[span == 0] = 1.0
+        for row, trial in enumerate(trials):
+            buffers = self.population.buffers(trial)
+            buffers["input_low"].copy_(low[row])
+            buffers["input_range"].copy_(span[row])
+
+
+def _over_rows(extreme: Callable[..., Tensor], column: Tensor | FrameReader, parts: Sequence[slice]) -> Tensor:
+    """The minimum or maximum over the rows (n, B, ...) of a column, or of the frames that a reader gives, part by part."""
+    read = (lambda part: column[:, part]) if isinstance(column, Tensor) else column
+    return extreme(torch.stack([extreme(read(part), dim=1) for part in parts]), dim=0)
 
 
 def qlstm_loss(network: Network, *inputs: Tensor) -> tuple[Tensor, Tensor]:

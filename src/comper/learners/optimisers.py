@@ -7,9 +7,9 @@ memory it moves, not what it computes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -46,8 +46,8 @@ class Rule(Protocol):
     """How a gradient changes the weights."""
 
     @property
-    def averages(self) -> tuple[str, ...]:
-        """The names of the moving averages it needs, each shaped like the parameters and zero at first."""
+    def averages(self) -> Mapping[str, float]:
+        """The moving averages it needs, each shaped like the parameters, and where each starts."""
 
     def update(self, w: Tensor, g: Tensor, averages: Sequence[Tensor], turn: Turn) -> None:
         """Update w and its averages in place. g is zero where a trial does not take part."""
@@ -62,7 +62,7 @@ class MnihRMSProp:
     squared_gradient_momentum: float
     min_squared_gradient: float
 
-    averages = ("mean", "mean_square")
+    averages: ClassVar = {"mean": 0.0, "mean_square": 0.0}
 
     def update(self, w: Tensor, g: Tensor, averages: Sequence[Tensor], turn: Turn) -> None:
         """Update w and its averages in place."""
@@ -91,10 +91,11 @@ class RMSProp:
     momentum: float
     decay: float
     epsilon: float
+    mean_square_start: float = 0.0
 
     @property
-    def averages(self) -> tuple[str, ...]:
-        return ("mean_square", "velocity") if self.momentum else ("mean_square",)
+    def averages(self) -> Mapping[str, float]:
+        return {"mean_square": self.mean_square_start} | ({"velocity": 0.0} if self.momentum else {})
 
     def update(self, w: Tensor, g: Tensor, averages: Sequence[Tensor], turn: Turn) -> None:
         """Update w and its averages in place."""
@@ -118,7 +119,7 @@ class Adam:
     squared_decay: float = 0.999
     epsilon: float = 1e-8
 
-    averages = ("mean", "mean_square")
+    averages: ClassVar = {"mean": 0.0, "mean_square": 0.0}
 
     def update(self, w: Tensor, g: Tensor, averages: Sequence[Tensor], turn: Turn) -> None:
         """Update w and its averages in place."""
@@ -143,13 +144,13 @@ class Optimiser:
     def __init__(self, rule: Rule, population: Population):
         self._rule = rule
         self._population = population
-        self.averages = {name: _zeros_like(population.groups) for name in rule.averages}
+        self.averages = {name: _filled_like(population.groups, start) for name, start in rule.averages.items()}
         self._num_updates = torch.zeros(population.num_trials, dtype=torch.float64, device=population.device)
 
     def step(self, group: int, gradients: Parameters, active: Tensor | None = None) -> None:
         """Update one group's parameters in place; `active` (T,) leaves the other trials of a stacked group as they are.
 
-        A parameter without a gradient is skipped: its averages are zero and would stay so.
+        A parameter without a gradient is skipped: nothing ever moves it.
         """
         states = [self._population.groups[group], *(groups[group] for groups in self.averages.values())]
         pieces = self._stacked_pieces if self._population.is_stacked else self._pieces_of_trial
@@ -192,5 +193,5 @@ class Optimiser:
         self._num_updates[trial] = state["num_updates"]
 
 
-def _zeros_like(groups: Sequence[Parameters]) -> list[Parameters]:
-    return [{name: torch.zeros_like(w, requires_grad=False) for name, w in group.items()} for group in groups]
+def _filled_like(groups: Sequence[Parameters], start: float) -> list[Parameters]:
+    return [{name: torch.full_like(w, start, requires_grad=False) for name, w in group.items()} for group in groups]

@@ -140,9 +140,18 @@ class TransitionMemory:
 
     def successor_q(self, set_ids: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
         """Latest Q-value of the set that followed each of these, and whether one is known (A1)."""
+        rows, is_known = self._successor_rows(set_ids)
+        return self._q[rows, -1], is_known
+
+    def successor_action(self, set_ids: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Action of the transition that followed each of these, and whether one is known (A1); 0 where none is."""
+        rows, is_known = self._successor_rows(set_ids)
+        return np.where(is_known, self._table.gather(rows).a, 0), is_known
+
+    def _successor_rows(self, set_ids: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         successors = self._successor[self._row(set_ids)]
         is_known = (successors != NO_SET) & self._is_known(successors)
-        return self._q[self._row(np.where(is_known, successors, 0)), -1], is_known
+        return self._row(np.where(is_known, successors, 0)), is_known
 
     def next_q_in_set(self, set_ids: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
         """Q_i(k+1), the latest Q-value of each set, and whether it had an earlier one, k (Equation 5)."""
@@ -281,6 +290,12 @@ class ReducedTransitionMemory:
                 self._place[row] = self._size
                 self._size += 1
 
+    def replace(self, set_ids: NDArray[np.int64]) -> None:
+        """Hold these sets and no others: the other reading of Algorithm 2, l. 14 (A19)."""
+        self._place[:] = ABSENT
+        self._size = 0
+        self.absorb(set_ids)
+
     def sample(self, batch_size: int, rng: np.random.Generator) -> NDArray[np.int64]:
         """Draw sets uniformly, with replacement (A20): τ' ~ U(RTM), Algorithm 2, l. 17."""
         if not self._size:
@@ -323,11 +338,7 @@ class ReducedTransitionMemory:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Read back what `state_dict` wrote."""
-        members = state["members"]
-        self._size = len(members)
-        self._members[: self._size] = members
-        self._place[:] = ABSENT
-        self._place[members % self._capacity] = np.arange(self._size)
+        self.replace(state["members"])
 
 
 @dataclass(frozen=True)
@@ -384,8 +395,11 @@ class TransitionMemories:
 class ReducedTransitionMemories:
     """The RTMs of T trials as one; `[trial]` gives one of them."""
 
-    def __init__(self, tm: TransitionMemories, rngs: Sequence[np.random.Generator], discount: float):
+    def __init__(
+        self, tm: TransitionMemories, rngs: Sequence[np.random.Generator], discount: float, *, mode: str = "accumulate"
+    ):
         self._tm, self._rngs = tm, rngs
+        self._replaces = mode == "replace"
         self._discount = np.float32(discount)
         self._memories = [ReducedTransitionMemory(tm[trial]) for trial in range(len(tm))]
 
@@ -393,9 +407,10 @@ class ReducedTransitionMemories:
         return self._memories[trial]
 
     def absorb(self, sets: Sets) -> None:
-        """Add the sets that trained the QLSTM. QLSTM.ProduceRTM, Algorithm 2, l. 14."""
+        """Add the sets that trained the QLSTM, or replace the others with them (A19). Algorithm 2, l. 14."""
         for trial, set_ids in sets:
-            self._memories[trial].absorb(set_ids)
+            memory = self._memories[trial]
+            (memory.replace if self._replaces else memory.absorb)(set_ids)
 
     def sample(self, batch_size: int, trials: Sequence[int]) -> Batch:
         """Draw sets uniformly, with replacement, each trial with its own generator. Algorithm 2, l. 16-17."""

@@ -21,11 +21,13 @@ HIDDEN_UNITS = 18
 class QLSTM(nn.Module):
     """Three LSTM layers and two dense ones, for transitions between states of `state_size` numbers."""
 
+    input_low: Tensor
+    input_range: Tensor
     takes_trial_axis = True
 
-    def __init__(self, state_size: int, num_actions: int, *, sequence_length: int = 1):
+    def __init__(self, state_size: int, num_actions: int, *, sequence_length: int = 1, scales_inputs: bool = False):
         super().__init__()
-        self._largest_action = max(1, num_actions - 1)
+        self._action_unit = 1 if scales_inputs else max(1, num_actions - 1)  # A4a: min-max takes any unit
         self._sequence_length = sequence_length
         first, second, third = LSTM_UNITS
         # A3: a longer sequence adds one input, the set's Q-value at that time.
@@ -34,10 +36,17 @@ class QLSTM(nn.Module):
         self.Lstm3 = LSTM(second, third)
         self.Dense1 = Linear(third, HIDDEN_UNITS)
         self.Dense2 = Linear(HIDDEN_UNITS, 1)
+        # A4a: buffers are saved, stacked and read in place by recorded graphs as weights are, but no optimiser moves them.
+        self._scales_inputs = scales_inputs
+        if scales_inputs:
+            self.register_buffer("input_low", torch.zeros(transition_size(state_size)))
+            self.register_buffer("input_range", torch.ones(transition_size(state_size)))
 
     def forward(self, s: Tensor, a: Tensor, r: Tensor, s_next: Tensor, q_history: Tensor) -> Tensor:
         """R(τ; Ω) of transitions (..., B) and their sets' last Q-values (..., B, sequence length), oldest first."""
-        x = transition_vectors(s, a / self._largest_action, r, s_next)
+        x = transition_vectors(s, a / self._action_unit, r, s_next)
+        if self._scales_inputs:
+            x = ((x - self.input_low.unsqueeze(-2)) / self.input_range.unsqueeze(-2)).clamp(0, 1)
         sequence = [x]
         if self._sequence_length > 1:
             sequence = [torch.cat([x, q[..., None]], -1) for q in q_history.unbind(-1)]

@@ -116,6 +116,10 @@ class Population:
             return {name: tensor[trial] for name, tensor in groups[0].items()}
         return groups[trial]
 
+    def buffers(self, trial: int) -> Parameters:
+        """One trial's buffers, as views: what is written into them is what its network reads."""
+        return self.of_trial(self._buffers, trial)
+
     def weights(self, trial: int) -> Parameters:
         """One trial's weights and buffers."""
         return copies(self.of_trial(self.groups, trial) | self.of_trial(self._buffers, trial))

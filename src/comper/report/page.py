@@ -184,7 +184,7 @@ def _next_steps(summary: Summary) -> list[NextStep]:
 
 def _train_command(trial: Trial) -> str:
     flags = [f"--{key.replace('_', '-')} {shlex.quote(str(value))}" for key, (value, _) in changed_settings(trial).items()]
-    words = ["comper train", shlex.quote(trial.game), "--agent", shlex.quote(trial.agent)]
+    words = ["comper train", shlex.quote(trial.game), "--agent", shlex.quote(trial.manifest.agent)]
     return " ".join([*words, *flags, f"--seed {trial.seed + 1} --trials {TRIALS - 1}"])
 
 

@@ -6,12 +6,14 @@ frames without a gap. So editing, deleting or repeating a line of a log never ch
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from comper.errors import DamagedFileError, UsageError
+from comper.errors import DamagedFileError, UsageError, printable
 from comper.report.findings import ERROR, NOTE, WARNING, Finding
 from comper.runs.folder import MANIFEST_FILE, find_runs, is_trial_folder, run_path
 from comper.runs.logs import Array
@@ -56,10 +58,44 @@ def read_runs(folders: Iterable[Path], *, advance: Callable[[int, int], None] = 
         except DamagedFileError as error:
             findings.append(Finding(ERROR, "damaged", f"Left out: {error}", str(path)))
         advance(done, len(paths))
-    trials, duplicates = _without_duplicates(trials)
+    trials, duplicates = _without_duplicates(_with_variants(trials))
     running = [trial for trial in trials if not trial.finished]
     findings += duplicates + [_incomplete(trial) for trial in running] + _misplaced(trials)
     return Runs([trial for trial in trials if trial.finished], running, findings)
+
+
+def _with_variants(trials: list[Trial]) -> list[Trial]:
+    """Trials of one agent that share game and seed but not their settings become agents of their own, named by these."""
+    varied = _varied_settings(trials)
+    return [replace(trial, variant=_variant(trial, varied[trial.agent])) for trial in trials]
+
+
+def _varied_settings(trials: list[Trial]) -> dict[str, set[str]]:
+    """For each agent the settings in which its trials differ; none where no two claim the same game and seed with others."""
+    same_trial: dict[tuple[str, str, int], list[dict[str, str]]] = defaultdict(list)
+    for trial in trials:
+        same_trial[trial.key].append(_changes(trial))
+    varied: dict[str, set[str]] = {agent: set() for agent, _, _ in same_trial}
+    for agent in {agent for (agent, _, _), changes in same_trial.items() if any(c != changes[0] for c in changes)}:
+        all_changes = [change for (other, _, _), changes in same_trial.items() if other == agent for change in changes]
+        keys = {key for change in all_changes for key in change}
+        varied[agent] = {key for key in keys if len({change.get(key) for change in all_changes}) > 1}
+    return varied
+
+
+def _changes(trial: Trial) -> dict[str, str]:
+    """The settings that differ from the agent's own, as words; a manifest made elsewhere may hold anything."""
+    pairs = trial.manifest.changed.items()
+    return {key: _shown(pair[0] if isinstance(pair, list) and pair else pair) for key, pair in pairs}
+
+
+def _shown(value: Any) -> str:
+    return printable(value if isinstance(value, str) else json.dumps(value))[:40]
+
+
+def _variant(trial: Trial, varied: set[str]) -> str:
+    changes = _changes(trial)
+    return ", ".join(f"{printable(key.replace('_', ' '))} {changes[key]}" for key in sorted(varied & set(changes)))
 
 
 def _without_duplicates(trials: list[Trial]) -> tuple[list[Trial], list[Finding]]:
@@ -89,7 +125,7 @@ def _misplaced(trials: list[Trial]) -> list[Finding]:
 
 
 def _expected_place(trial: Trial) -> tuple[str, ...]:
-    return run_path(Path(), agent=trial.agent, game=trial.game, seed=trial.seed).parts
+    return run_path(Path(), agent=trial.manifest.agent, game=trial.game, seed=trial.seed).parts
 
 
 def _incomplete(trial: Trial) -> Finding:

@@ -29,10 +29,13 @@ class RecordedTrial:
     """Agent steps of the trial at the end of each episode."""
     metrics: dict[str, Array] = field(default_factory=dict)
     """Columns of metrics.jsonl; NaN where a line has no number."""
+    variant: str = ""
+    """The settings that tell it from another trial of the same agent, where there is one: "alignment max"."""
 
     @property
     def agent(self) -> str:
-        return self.manifest.agent
+        """The agent as a report names it."""
+        return f"{self.manifest.agent}, {self.variant}" if self.variant else self.manifest.agent
 
     @property
     def game(self) -> str:

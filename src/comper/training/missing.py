@@ -15,7 +15,7 @@ from comper.runs.folder import CHECKPOINTS_FOLDER, LOG_FILES, WEIGHTS_FILE
 from comper.runs.manifest import Manifest
 from comper.runs.recorder import Recorder
 from comper.training.options import OwnCode, RunSettings
-from comper.training.train import new_manifest
+from comper.training.start import new_manifest
 
 if TYPE_CHECKING:
     import torch

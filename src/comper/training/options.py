@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,11 +17,13 @@ from comper.environments.families import family_settings, find_environment, outs
 from comper.environments.floors import Floors
 from comper.errors import DamagedFileError, OutsideCodeError, UsageError
 from comper.importing import is_outside_name, load_object
+from comper.processes import can_start_processes, usable_cores
 from comper.protocol import AgentConfig
 from comper.runs.files import digest, read_file
 from comper.runs.folder import CONFIG_FILE
 from comper.runs.manifest import Manifest
 from comper.settings import MAX_TOML_BYTES, changed_settings, parse_settings, to_toml, with_settings
+from comper.training.gpu_sharing import num_gpu_processes
 
 if TYPE_CHECKING:
     import torch
@@ -34,6 +36,10 @@ AUTO = "auto"
 FROM_PYTHON = "python:"
 """Before the name of an object that was handed over from Python and cannot be found again by its name."""
 
+MAX_PROCESSES = 4_096
+MAX_THREADS = 64
+"""A manifest may be anyone's: what asks for more threads gets those that torch has."""
+
 
 @dataclass(frozen=True)
 class RunOptions:
@@ -45,12 +51,20 @@ class RunOptions:
     checkpoint_period_steps: int | None = None
     """0: never, None: every 5,000 steps or two minutes."""
     show_progress: bool = True
+    processes: int | None = None
+    """Processes for the trials; None: on a CPU one per core."""
+    threads: int | None = None
+    """Of torch, for each trial; None: one on a CPU, torch's own number beside a GPU. The last bits depend on it."""
     floors: Floors | None = None
     """Floors that the user has measured, with those of the package; None: the package's alone."""
 
     def __post_init__(self) -> None:
-        if self.workers is not None and not 0 <= self.workers <= 4_096:
-            raise UsageError(f"workers = {self.workers}: must be 0 or more, at most 4,096.")
+        if self.workers is not None and not 0 <= self.workers <= MAX_PROCESSES:
+            raise UsageError(f"workers = {self.workers}: must be 0 or more, at most {MAX_PROCESSES:,}.")
+        if self.processes is not None and not 1 <= self.processes <= MAX_PROCESSES:
+            raise UsageError(f"processes = {self.processes}: must be 1 or more, at most {MAX_PROCESSES:,}.")
+        if self.threads is not None and not 1 <= self.threads <= MAX_THREADS:
+            raise UsageError(f"threads = {self.threads}: must be 1 or more, at most {MAX_THREADS}.")
         if self.checkpoint_period_steps is not None and self.checkpoint_period_steps < 0:
             raise UsageError(f"checkpoint_period_steps = {self.checkpoint_period_steps}: must be 0 (never) or more.")
 
@@ -62,8 +76,37 @@ class RunOptions:
         """Processes for the environments: worth their hand-off only where several trials and several cores meet."""
         if self.workers is not None:
             return self.workers
-        cores = os.cpu_count() or 1
+        cores = usable_cores()
         return min(num_trials, cores - 1) if num_trials > 1 and cores > 2 else 0
+
+    def num_processes(self, num_trials: int, device: torch.device) -> int:
+        """Processes for the trials, at most one each."""
+        if not can_start_processes():
+            return 1
+        if device.type == "cpu":
+            return min(self.processes or usable_cores(), num_trials)
+        return num_gpu_processes(num_trials, wanted=self.processes)
+
+    def shared_by(self, num_processes: int, num_trials: int) -> RunOptions:
+        """The options of one of several processes: a quiet one, with its share of the workers."""
+        spare = max(0, usable_cores() // num_processes - 1)
+        workers = min(num_trials, spare) if self.workers is None else -(-self.workers // num_processes)
+        return dataclasses.replace(self, processes=1, workers=workers if num_trials > 1 else 0, show_progress=False)
+
+    @contextmanager
+    def torch_threads(self, device: torch.device, recorded: int | None = None) -> Iterator[None]:
+        """Compute with the threads of these options, or of a recorded run, for a while."""
+        import torch
+
+        before = torch.get_num_threads()
+        wanted = recorded or self.threads or (1 if device.type == "cpu" else before)
+        if wanted != before and wanted <= MAX_THREADS:
+            torch.set_num_threads(wanted)
+        try:
+            yield
+        finally:
+            if torch.get_num_threads() != before:
+                torch.set_num_threads(before)
 
     def torch_device(self) -> torch.device:
         """The device to learn on: `auto` is a GPU where there is one."""
@@ -204,6 +247,12 @@ def _common_settings(environments: Sequence[EnvironmentSpec]) -> EnvironmentSett
         if type(other.settings) is not type(first.settings):
             raise UsageError(f"{first.name} and {other.name} cannot be trained together: give each a command of its own.")
     return first.settings
+
+
+def can_be_sent(settings: RunSettings, environments: Sequence[EnvironmentSpec]) -> bool:
+    """Whether another process can find everything by its name; what was handed over from Python stays where it is."""
+    names = (settings.agent_name, settings.own_network or "")
+    return all(spec.is_picklable for spec in environments) and not any(name.startswith(FROM_PYTHON) for name in names)
 
 
 def outside_modules(settings: RunSettings, infos: Sequence[EnvironmentInfo]) -> list[str]:

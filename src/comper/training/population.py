@@ -15,18 +15,15 @@ from comper.errors import ResourceError, UsageError, WorkerDiedError, explaining
 from comper.memory.compressed import make_frame_store
 from comper.memory.frame_archive import FrameArchive
 from comper.memory.frames import ObservationHistory
-from comper.output import print_line
-from comper.progress import show_progress
 from comper.runs.checkpoints import Checkpoint
 from comper.runs.recorder import Recorder
 from comper.runs.states import check_same_shapes
 from comper.training.checkpointing import Checkpointer, SavedTrial
-from comper.training.display import TrainingProgress
+from comper.training.display import Audience, Terminal
 from comper.training.loop import Loop, Trial
 from comper.training.options import RunOptions, RunSettings, outside_modules
 from comper.training.preflight import max_frames
 from comper.training.randomness import environment_seed, streams
-from comper.training.signals import stop_requests
 
 if TYPE_CHECKING:
     import torch
@@ -73,8 +70,10 @@ def run_population(
     *,
     options: RunOptions,
     step: int = 0,
+    audience: Audience | None = None,
 ) -> None:
-    """Run every member to its end."""
+    """Run every member to its end; without another audience, the terminal shows it."""
+    audience = audience or Terminal(options.show_progress)
     config = settings.config
     if any(info.resume for info in environments.infos):  # what cannot be continued exactly is not saved
         options = replace(options, checkpoint_period_steps=0)
@@ -83,7 +82,7 @@ def run_population(
         for member in members:
             if member.record:
                 stack.callback(member.record.close)
-        request = stack.enter_context(stop_requests())
+        request = stack.enter_context(audience.requests())
         setups = [_setup(member.seed, settings, environments) for member in members]
         agent = settings.agent.agent(config, settings.task(environments.info), setups, device=device)
         _check_parts(agent)
@@ -105,10 +104,8 @@ def run_population(
         )
         for trial in saved:
             _restore(trial, members[trial.trial.number], agent, checkpointer)
-        if options.show_progress:
-            stack.enter_context(_summary_at_the_end(checkpointer))
-        bar = stack.enter_context(show_progress(unit="frames", wanted=options.show_progress))
-        progress = TrainingProgress(bar, config.frames, agent.metric_labels)
+        stack.enter_context(_summary_at_the_end(checkpointer, audience))
+        progress = stack.enter_context(audience.watching(config.frames, agent.metric_labels))
         Loop(config, agent, environments, [trial.trial for trial in saved], t=step).run([progress, checkpointer])
 
 
@@ -155,8 +152,8 @@ def _restore(saved: SavedTrial, member: Member, agent: Agent, checkpointer: Chec
 
 
 @contextmanager
-def _summary_at_the_end(checkpointer: Checkpointer) -> Iterator[None]:
+def _summary_at_the_end(checkpointer: Checkpointer, audience: Audience) -> Iterator[None]:
     try:
         yield
     finally:
-        print_line(checkpointer.summary())
+        audience.say(checkpointer.summary())

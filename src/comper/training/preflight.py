@@ -48,7 +48,15 @@ class Needs:
         )
 
 
-def needs_of(settings: RunSettings, info: EnvironmentInfo, *, trials: int, with_checkpoints: bool = True) -> Needs:
+def needs_of(
+    settings: RunSettings,
+    info: EnvironmentInfo,
+    *,
+    trials: int,
+    at_once: int | None = None,
+    processes: int = 1,
+    with_checkpoints: bool = True,
+) -> Needs:
     """An upper estimate from the settings: no frame ever repeats, every memory is filled as far as it can be."""
     agent, task, config = settings.agent.agent, settings.task(info), settings.config
     estimate = agent.memory_estimate(config, task)
@@ -64,7 +72,9 @@ def needs_of(settings: RunSettings, info: EnvironmentInfo, *, trials: int, with_
     logs = LOG_BYTES_PER_STEP * config.frames + weights
     kept = NUM_LATEST + 3 if with_checkpoints else 0  # the latest, two thirds, and the one being written
     return Needs(
-        PROCESS_BYTES + trials * each, trials * (kept * checkpoint + logs), trials * checkpoint if with_checkpoints else 0
+        processes * PROCESS_BYTES + (trials if at_once is None else at_once) * each,
+        trials * (kept * checkpoint + logs),
+        trials * checkpoint if with_checkpoints else 0,
     )
 
 
@@ -77,9 +87,18 @@ def max_frames(settings: RunSettings, info: EnvironmentInfo) -> int:
     return min(seen, (num_transitions + 1) * 2 * config.history_length + 256)
 
 
-def check(settings: RunSettings, info: EnvironmentInfo, *, trials: int, out: Path, with_checkpoints: bool = True) -> Needs:
+def check(
+    settings: RunSettings,
+    info: EnvironmentInfo,
+    *,
+    trials: int,
+    out: Path,
+    at_once: int | None = None,
+    processes: int = 1,
+    with_checkpoints: bool = True,
+) -> Needs:
     """Refuse a run for which memory or disk will not do."""
-    needs = needs_of(settings, info, trials=trials, with_checkpoints=with_checkpoints)
+    needs = needs_of(settings, info, trials=trials, at_once=at_once, processes=processes, with_checkpoints=with_checkpoints)
     _require_disk(out)
     memory, disk = available_memory(), available_disk(out)
     if memory is not None and needs.memory > memory:

@@ -10,9 +10,7 @@ from collections.abc import Iterator
 from types import FrameType
 
 from comper.errors import StoppedError
-
-NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1")
-"""Ctrl-C, kill, a closed terminal, and what a cluster sends before it takes the machine away."""
+from comper.processes import STOP_SIGNALS
 
 
 class StopRequest:
@@ -37,7 +35,7 @@ def stop_requests() -> Iterator[StopRequest]:
     if threading.current_thread() is not threading.main_thread():
         yield request
         return
-    before = {name: signal.signal(getattr(signal, name), request.note) for name in NAMES if hasattr(signal, name)}
+    before = {name: signal.signal(getattr(signal, name), request.note) for name in STOP_SIGNALS if hasattr(signal, name)}
     try:
         yield request
     finally:

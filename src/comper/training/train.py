@@ -6,9 +6,9 @@ import inspect
 import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from comper.agents.agent import AgentSpec
 from comper.agents.registry import DEFAULT_AGENT
@@ -19,27 +19,15 @@ from comper.errors import UsageError, printable
 from comper.importing import require_extras
 from comper.output import print_line
 from comper.protocol import PAPER_GAMES
-from comper.runs.folder import run_path
-from comper.runs.manifest import Manifest
-from comper.runs.recorder import check_can_begin, create_all
 from comper.training import preflight
-from comper.training.conditions import conditions
-from comper.training.options import NetworkMaker, RunOptions, RunSettings, resolve_settings
+from comper.training.continuing import ContinueJob, continue_in_processes, done_or_left_out
+from comper.training.display import TrialStatus
+from comper.training.options import NetworkMaker, RunOptions, RunSettings, can_be_sent, outside_modules, resolve_settings
 from comper.training.population import Member, make_stepper, run_population
-
-if TYPE_CHECKING:
-    import torch
+from comper.training.start import Beginning, Pair, StartingPoint, check_beginning, introduction, trial_names
 
 MAX_TRIALS = 100_000
 EnvironmentName = str | Callable[[], Any]
-
-
-@dataclass(frozen=True)
-class StartingPoint:
-    """Weights of another run, and where they are from."""
-
-    weights: dict[str, Any]
-    about: dict[str, Any]
 
 
 def train(
@@ -53,6 +41,8 @@ def train(
     workers: int | None = None,
     checkpoint_period_steps: int | None = None,
     show_progress: bool = True,
+    processes: int | None = None,
+    threads: int | None = None,
     network: str | NetworkMaker = "auto",
     floors: str | os.PathLike[str] | None = None,
     **settings: Any,
@@ -62,8 +52,10 @@ def train(
     An environment is a name (`freeway`, `gym:CartPole-v1`, `minatar:breakout`, `minigrid:DoorKey-6x6-v0`) or a function that
     makes one. Trials are the seeds `seed`, `seed` + 1, ... of every environment. Any setting of the agent or the environment
     (see `comper describe`) may be given by name. `network` is a function `(state_shape, num_actions) -> torch.nn.Module`, or
-    its name `my_module:make_network`. `workers` processes run the environments; 0 runs them in this one, None chooses. A
-    checkpoint is written every `checkpoint_period_steps` agent steps; 0: never, None: every 5,000 steps or two minutes.
+    its name `my_module:make_network`. `processes` run the trials; None: on a CPU one per core. `threads` of torch compute each
+    trial, and its last bits depend on them; None: one on a CPU. `workers` processes run the environments; 0 runs them beside
+    their trials, None chooses. An environment, agent or network given as a Python object stays in this process. A checkpoint
+    is written every `checkpoint_period_steps` agent steps; 0: never, None: every 5,000 steps or two minutes.
     `floors` is a file that `comper floors --out FILE` wrote, for environments whose floor does not come with the package.
 
         train("freeway", "comper-single", frames=20_000, out="my-runs")
@@ -82,8 +74,8 @@ def train(
         network_maker = network
     arguments = list(inspect.signature(train).parameters)[:-1]
     resolved = resolve_settings(agent, specs, settings, where="train()", network=network_maker, arguments=arguments)
-    measured = all_floors(None if floors is None else Path(floors))
-    options = RunOptions(device, workers, checkpoint_period_steps, show_progress, measured)
+    measured = None if floors is None else all_floors(Path(floors))
+    options = RunOptions(device, workers, checkpoint_period_steps, show_progress, processes, threads, measured)
     return train_population(specs, resolved, seed=seed, trials=trials, out=Path(out), options=options)
 
 
@@ -121,7 +113,7 @@ def train_population(
 
 
 def start_runs(
-    pairs: Sequence[tuple[EnvironmentSpec, int]],
+    pairs: Sequence[Pair],
     settings: RunSettings,
     *,
     out: Path,
@@ -129,94 +121,79 @@ def start_runs(
     starting_points: Sequence[StartingPoint | None] | None = None,
 ) -> list[Path]:
     """Run (environment, seed) pairs to their end. Everything that can be refused is refused before the first frame."""
-    paths = [run_path(out, agent=settings.agent_name, game=environment.name, seed=s) for environment, s in pairs]
-    for path in paths:
-        check_can_begin(path, settings.to_toml())
     device = options.torch_device()
-    points = starting_points or [None] * len(pairs)
-    # One environment is asked before all are made: thousands of trials that do not fit take no memory.
-    first = pairs[0][0].info(settings.environment)
-    settings.check(first)
-    needs = preflight.check(settings, first, trials=len(pairs), out=out, with_checkpoints=options.with_checkpoints)
+    num_processes = options.num_processes(len(pairs), device) if can_be_sent(settings, [spec for spec, _ in pairs]) else 1
+    with options.torch_threads(device):
+        beginning = check_beginning(
+            pairs, settings, out=out, options=options, num_processes=num_processes, points=starting_points
+        )
+        if num_processes == 1:
+            return _run_here(beginning, options)
+        jobs = _create_jobs(beginning, options, num_processes)
+    refused = continue_in_processes(jobs, num_processes=num_processes, is_watched=options.show_progress)
+    return done_or_left_out([path for path in beginning.paths if path not in refused], refused, "finished")
+
+
+def _run_here(beginning: Beginning, options: RunOptions) -> list[Path]:
+    """Run the trials as one population, in this process."""
+    pairs, settings = beginning.pairs, beginning.settings
     preflight.allow_open_files(len(pairs), options.num_workers(len(pairs)))
     with ExitStack() as stack:
         environments = stack.enter_context(make_stepper(pairs, settings, options))
-        population = [f"{environment.name}/seed-{s}" for environment, s in pairs]
-        manifests = [
-            new_manifest(
-                settings,
-                environment.name,
-                s,
-                info=_with_floor(info, settings, options),
-                device=device,
-                population=population,
-                point=point,
-            )
-            for (environment, s), info, point in zip(pairs, environments.infos, points, strict=True)
-        ]
-        records = create_all(paths, settings.to_toml(), manifests)
+        infos = _with_floors(environments.infos, settings, options)
+        records = beginning.create(infos, [trial_names(pairs)] * len(pairs))
         for record in records:
             stack.callback(record.close)
         members = [
             Member(environment.name, s, record, weights=point.weights if point else None)
-            for (environment, s), record, point in zip(pairs, records, points, strict=True)
+            for (environment, s), record, point in zip(pairs, records, beginning.points, strict=True)
         ]
         if options.show_progress:
-            print_line(printable(introduction(settings, environments.infos, str(device))))
-            print_line(f"needs {needs}")
-        run_population(members, settings, environments, device, options=options)
-    return paths
+            print_line(printable(introduction(settings, environments.infos, str(beginning.device))))
+            print_line(f"needs {beginning.needs}")
+        run_population(members, settings, environments, beginning.device, options=options)
+    return beginning.paths
 
 
-def _with_floor(info: EnvironmentInfo, settings: RunSettings, options: RunOptions) -> EnvironmentInfo:
-    """What an environment says about itself, with a floor that the user has measured for it."""
-    if info.floor is not None or options.floors is None:
-        return info
+def _with_floors(infos: Sequence[EnvironmentInfo], settings: RunSettings, options: RunOptions) -> list[EnvironmentInfo]:
+    """What environments say about themselves, with the floors that the user has measured for them."""
+    if options.floors is None:
+        return list(infos)
     frames = settings.environment.frames_per_observation * settings.config.observations_per_step
-    floor = floor_for(options.floors, info.name, frames, vars(settings.environment))
-    return replace(info, floor=None if floor is None else floor.value)
+    found = [floor_for(options.floors, info.name, frames, vars(settings.environment)) for info in infos]
+    return [info if floor is None else replace(info, floor=floor.value) for info, floor in zip(infos, found, strict=True)]
 
 
-def new_manifest(
-    settings: RunSettings,
-    environment: str,
-    seed: int,
-    *,
-    info: EnvironmentInfo,
-    device: torch.device,
-    population: list[str],
-    point: StartingPoint | None = None,
-) -> Manifest:
-    """What a run is, before its first frame."""
-    return Manifest(
-        agent=settings.agent_name,
-        game=environment,
-        seed=seed,
-        population=population,
-        changed=settings.changed(),
-        learns=settings.agent.agent.learns,
-        num_scored_episodes=info.num_scored_episodes,
-        floor=info.floor,
-        network=settings.own_network,
-        trusted_code=settings.outside_code,
-        started_from=point.about if point else None,
-        **conditions(info, device),
-    )
+def _create_jobs(beginning: Beginning, options: RunOptions, num_processes: int) -> list[ContinueJob]:
+    """Make all folders, so that whatever happens `comper resume` knows of every trial, and share them among processes."""
+    pairs, settings = beginning.pairs, beginning.settings
+    by_name = {spec.name: spec.info(settings.environment) for spec in dict.fromkeys(spec for spec, _ in pairs)}
+    infos = [by_name[spec.name] for spec, _ in pairs]
+    for info in by_name.values():
+        settings.check(info)
+    names, chunks = trial_names(pairs), shares(len(pairs), num_processes, is_cpu=beginning.device.type == "cpu")
+    # On a GPU the arithmetic depends on how many advance together: those are the population, here and when it is resumed.
+    by_trial = {number: [names[other] for other in chunk] for chunk in chunks for number in chunk}
+    populations = [names if beginning.device.type == "cpu" else by_trial[number] for number in range(len(pairs))]
+    for record in beginning.create(_with_floors(infos, settings, options), populations):
+        record.close()
+    if options.show_progress:
+        print_line(printable(introduction(settings, infos, f"{beginning.device}, {num_processes} processes")))
+        print_line(f"needs {beginning.needs}")
+    paths, frames = beginning.paths, settings.config.frames
+    return [
+        ContinueJob(
+            tuple(paths[number] for number in chunk),
+            tuple(TrialStatus.waiting(pairs[number][0].name, pairs[number][1], budget=frames) for number in chunk),
+            options.shared_by(num_processes, len(chunk)),
+            tuple(outside_modules(settings, infos)),
+        )
+        for chunk in chunks
+    ]
 
 
-def introduction(settings: RunSettings, infos: Sequence[EnvironmentInfo], device: str) -> str:
-    """What is trained on what, in one line, and the settings that differ from the agent's own."""
-    task, names, unresumable = settings.task(infos[0]), [info.name for info in infos], [info.resume for info in infos]
-    networks = settings.agent.agent.networks(settings.config, task)
-    shown = ", ".join(dict.fromkeys(names))
-    lines = [f"{settings.agent_name} on {shown}: {len(names)} {'trial' if len(names) == 1 else 'trials'}, {device}"]
-    lines += [f"network: {text}" for f in networks.values() if (text := getattr(f, "description", ""))]
-    if settings.own_network:
-        lines.append(f"network: {settings.own_network}")
-    decay = getattr(settings.config, "epsilon_decay_frames", 0)
-    if decay > 2 * settings.config.frames:
-        lines.append(f"exploration falls over {decay:,} frames, so most actions stay random; see --epsilon-decay-frames")
-    if changed := settings.changed():
-        lines.append("changed: " + ", ".join(f"{name} = {value}" for name, (value, _) in changed.items()))
-    lines += [f"no checkpoints, because a run could not be resumed: {text}" for text in dict.fromkeys(unresumable) if text]
-    return "\n".join(lines)
+def shares(num_trials: int, num_processes: int, *, is_cpu: bool) -> list[list[int]]:
+    """Which trials advance together: alone on a CPU, where that is as fast, needs less memory and wastes no core at the end;
+    on a GPU in turn, so that quick games and slow ones are everywhere."""
+    num_chunks = num_trials if is_cpu else num_processes
+    return [list(range(number, num_trials, num_chunks)) for number in range(num_chunks)]

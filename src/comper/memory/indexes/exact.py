@@ -210,3 +210,38 @@ class ExactIndex:
         if any(self._representatives.packed(set_id) != key for key in self._sets for set_id in self._sets_of(key)):
             return False, "a set is listed under a key that is not its representative"
         return self._representatives.check_valid()
+
+
+class NoIndex:
+    """Finds no transition similar, not even an equal one: every transition is a set of its own, and TM a plain FIFO (D6).
+
+    It keeps the numbers of the sets and nothing else. They are not counted in `nbytes`, since a FIFO would not need them.
+    """
+
+    nbytes = 0
+
+    def __init__(self) -> None:
+        self._sets: set[int] = set()
+
+    def get_index(self, key: TransitionKey) -> int:
+        return NO_MATCH
+
+    def update_index(self, set_id: int, key: TransitionKey) -> None:
+        self._sets.add(set_id)
+
+    def forget(self, set_id: int) -> None:
+        if set_id not in self._sets:
+            raise KeyError(f"set {set_id} is not in the index.")
+        self._sets.remove(set_id)
+
+    def __len__(self) -> int:
+        return len(self._sets)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"set_ids": np.array(sorted(self._sets), np.int64)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._sets = set(np.asarray(state["set_ids"]).tolist())
+
+    def check_valid(self) -> tuple[bool, str]:
+        return True, "valid"

@@ -1,0 +1,77 @@
+"""The commands of the study of the premise (docs/research/premise.md), one per line; `--cost` counts trials and frames.
+
+python experiments/premise/variants.py --chosen alignment-fresh       # names as in experiments/readings/variants.py
+python experiments/premise/variants.py --seeds 10
+python experiments/premise/variants.py --small                        # three tasks, three seeds: minutes on two cores
+
+Every environment has observations of its own shape, so each is a population of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.append(str(Path(__file__).parents[2]))
+
+from experiments.readings.variants import BASE, VARIANTS, Population, cost
+
+MINATAR = tuple(f"minatar:{game}" for game in ("asterix", "breakout", "freeway", "seaquest", "space_invaders"))
+MINIGRID = tuple(
+    f"minigrid:{task}-v0" for task in ("Empty-8x8", "LavaGapS7", "DoorKey-6x6", "SimpleCrossingS9N2", "FourRooms")
+)
+SMALL = ("minatar:breakout", "minigrid:Empty-8x8-v0", "minigrid:LavaGapS7-v0")
+
+EQUAL: dict[str, Any] = {
+    "observation": "single",
+    "replay_start_steps": 1_000,
+    "epsilon_end": 0.05,
+    "epsilon_decay_frames": 20_000,
+    "batch_size": 32,
+    "train_period_steps": 4,
+    "log_period_steps": 500,
+}
+"""The same for all agents; the reasons are in docs/research/premise.md."""
+AGENTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "comper": ("comper-single", {}),
+    "comper-without-sets": ("comper-single", {"index": "none"}),
+    "dqn": ("dqn", {}),
+    "ddqn": ("ddqn", {}),
+}
+
+
+def populations(environments: tuple[str, ...], reading: dict[str, Any], num_seeds: int, frames: int) -> list[Population]:
+    """Every agent in every environment; COMPER with the chosen reading."""
+    return [
+        Population(
+            (environment,),
+            agent,
+            EQUAL | (reading if agent.startswith("comper") else {}) | settings,
+            range(num_seeds),
+            f"runs/premise/{name}",
+            frames,
+            workers=1,
+        )
+        for environment in environments
+        for name, (agent, settings) in AGENTS.items()
+    ]
+
+
+def main() -> None:
+    """Print the commands."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--chosen", nargs="*", choices=[name for name in VARIANTS if name != "base"], default=[])
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--small", action="store_true", help="three tasks, three seeds, 30,000 steps")
+    parser.add_argument("--cost", action="store_true", help="count trials and frames instead")
+    args = parser.parse_args()
+    reading = BASE | {key: value for name in args.chosen for key, value in VARIANTS[name].items()}
+    size = (SMALL, reading, 3, 30_000) if args.small else (MINATAR + MINIGRID, reading, args.seeds, 100_000)
+    found = populations(*size)
+    print(cost(found) if args.cost else "\n".join(population.command for population in found))
+
+
+if __name__ == "__main__":
+    main()

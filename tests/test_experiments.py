@@ -1,0 +1,253 @@
+"""The studies under experiments/: commands that are accepted, analyses of real runs, a rule that chooses as written."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from experiments import run_commands
+from experiments.premise import analyse as premise
+from experiments.premise import recurrence
+from experiments.premise import variants as premise_variants
+from experiments.readings import analyse as readings
+from experiments.readings import variants
+
+from comper.errors import UsageError
+from comper.report import statistics
+from comper.training.options import resolve_settings
+from comper.training.train import find_environments, train
+from tests.report.conftest import MakeRun, make_run
+
+__all__ = ["make_run"]
+
+ROOT = Path(__file__).parents[1]
+
+
+def settings_of(command: str) -> dict[str, Any]:
+    """The settings that a command changes, as `comper train` resolves them."""
+    words = shlex.split(command)
+    names = words[2 : words.index("--agent")]
+    flags = dict(zip(words[words.index("--agent") :: 2], words[words.index("--agent") + 1 :: 2], strict=True))
+    agent = flags.pop("--agent")
+    for option in ("--trials", "--seed", "--out", "--workers"):
+        flags.pop(option, None)
+    values: dict[str, Any] = {key[2:].replace("-", "_"): _number(value) for key, value in flags.items()}
+    return resolve_settings(agent, find_environments(names), values, where="test").changed()
+
+
+def _number(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def table(path: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
+
+
+# Plans.
+
+
+def test_every_command_of_the_readings_is_accepted_and_changes_one_thing_of_the_base() -> None:
+    populations = variants.stage_1()
+    base = settings_of(populations[0].command)
+    assert {key: value for key, (value, _) in base.items()} == {"reward_clip": 0.0}
+    for population in populations[1:]:
+        changed = settings_of(population.command)
+        assert len(changed.keys() ^ base.keys()) == 1, population.out
+    assert len({population.out for population in populations}) == len(populations)
+    plan = (ROOT / "docs" / "research" / "readings.md").read_text(encoding="utf-8")
+    assert f"| δ (A9) | **0**, {', '.join(f'{delta:g}' for delta in variants.DELTAS)} |" in plan
+
+
+def test_chosen_values_are_combined_on_new_seeds_and_run_once_more_on_the_paper_games() -> None:
+    chosen = ["alignment-fresh", "inputs-minmax"]
+    base, both, present = variants.combined(chosen)
+    assert settings_of(both.command).keys() == {"reward_clip", "alignment", "input_scale"}
+    assert settings_of(present.command) == {}
+    assert not {*base.seeds} & {*variants.stage_1()[0].seeds}
+    final = {population.out.rpartition("/")[2]: settings_of(population.command) for population in variants.final(chosen)}
+    assert final["chosen-stacked"].keys() == settings_of(both.command).keys()
+    assert final["dqn"] == final["ddqn"] == {}
+    assert variants.cost(variants.final(chosen)) == "6 populations, 240 trials, 24,000,000 frames"
+
+
+def test_every_agent_of_the_premise_has_the_same_budget_exploration_and_updates() -> None:
+    pytest.importorskip("minatar")
+    pytest.importorskip("minigrid")
+    found = premise_variants.populations(premise_variants.MINATAR + premise_variants.MINIGRID, {}, 5, 100_000)
+    assert variants.cost(found) == "40 populations, 200 trials, 20,000,000 frames"
+    for population in found:
+        words = shlex.split(population.command)
+        (environment,) = find_environments([words[2]])
+        agent = words[words.index("--agent") + 1]
+        config: Any = resolve_settings(agent, [environment], population.settings, where="test").config
+        equal = (config.history_length, config.observations_per_step, config.frames, config.replay_start_steps)
+        assert equal == (1, 1, 100_000, 1_000)
+        assert (config.batch_size, config.train_period_steps, config.discount) == (32, 4, 0.99)
+        assert [config_epsilon(config, at) for at in (0, 10_000, 20_000)] == pytest.approx([1.0, 0.525, 0.05])
+
+
+def config_epsilon(config: Any, frames: int) -> float:
+    start = getattr(config, "epsilon_start", 1.0)
+    share = min(1.0, frames / config.epsilon_decay_frames)
+    return float(start + share * (config.epsilon_end - start))
+
+
+@pytest.mark.parametrize("study", ["readings", "premise"])
+def test_a_plan_is_printed_as_commands_and_as_a_cost(study: str) -> None:
+    script = str(ROOT / "experiments" / study / "variants.py")
+    printed = subprocess.run([sys.executable, script, "--small"], capture_output=True, text=True, check=True).stdout
+    assert all(line.startswith("comper train ") for line in printed.splitlines())
+    cost = subprocess.run([sys.executable, script, "--small", "--cost"], capture_output=True, text=True, check=True).stdout
+    assert cost.startswith(f"{len(printed.splitlines())} populations, ")
+
+
+def test_commands_are_run_once_and_failures_are_named(tmp_path: Path) -> None:
+    script, python = str(ROOT / "experiments" / "run_commands.py"), shlex.quote(sys.executable)
+    code = shlex.quote(f"open({str(tmp_path / 'count')!r}, 'a').write('x')")
+    lines = f"{python} -c {code} --out runs/good\n# a remark\n{python} -c 'raise SystemExit(3)' --out runs/bad\n"
+    for _ in range(2):
+        result = subprocess.run(
+            [sys.executable, script, "--at-once", "2", "--logs", str(tmp_path / "logs")],
+            input=lines, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+    assert (tmp_path / "count").read_text() == "x"
+    assert "1 of 2: runs-good" in result.stdout
+    assert "done before" in result.stdout
+    assert "exit code 3" in result.stdout
+    assert result.returncode == 1
+    assert run_commands.words("comper train asterix") == [sys.executable, "-m", "comper", "train", "asterix"]
+    assert run_commands.name("comper train minatar:asterix --out runs/a") == "runs-a-minatar-asterix"
+
+
+# The rule.
+
+
+def compared(wins: float, multiple: float) -> readings.Comparison:
+    return readings.Comparison(["asterix"], multiple, 1.0, statistics.Interval(wins, 0.0, 1.0))
+
+
+@pytest.mark.parametrize(
+    ("wins", "multiple", "verdict"),
+    [(0.8, 1.1, "better"), (0.8, 0.9, "tie"), (0.79, 1.5, "tie"), (0.2, 0.9, "worse"), (0.2, 1.1, "tie")],
+)
+def test_better_needs_pairs_and_mean(wins: float, multiple: float, verdict: str) -> None:
+    assert compared(wins, multiple).verdict == verdict
+
+
+def test_the_rule_takes_the_best_of_the_better_and_settles_ties_as_written() -> None:
+    better, best, tie, worse = compared(0.9, 1.2), compared(0.85, 1.3), compared(0.6, 1.1), compared(0.1, 0.5)
+    epochs, start = readings.FACTORS["QLSTM epochs"], readings.FACTORS["mean-square start"]
+    assert readings.chosen(epochs, {"epochs-5": better, "epochs-15": best}) == "epochs-15"
+    assert readings.chosen(epochs, {"epochs-5": tie, "epochs-15": worse}) == "base"
+    assert readings.chosen(start, {"mean-square-1": tie}) == "mean-square-1"
+    assert readings.chosen(start, {"mean-square-1": worse}) == "base"
+    assert readings.chosen(start, {}) == "base"
+    # What the paper or its logs settle is never chosen by score.
+    for name, variant in (
+        ("alignment", "alignment-max"),
+        ("δ", "delta-1"),
+        ("RTM", "rtm-replace"),
+        ("reward clip", "clip-on"),
+    ):
+        assert readings.chosen(readings.FACTORS[name], {variant: best}) == "base"
+
+
+def test_the_readings_are_analysed_from_their_folders(make_run: MakeRun, tmp_path: Path) -> None:
+    low, high = [10.0, 20.0, 30.0], [300.0, 400.0, 500.0]
+    for name, scores in {"base": low, "inputs-minmax": high, "delta-1": low, "alignment-max": high}.items():
+        for game in ("asterix", "space_invaders"):
+            for seed in (0, 1):
+                make_run("comper-single", game, seed, [s + seed for s in scores], out=tmp_path / "stage1" / name)
+    text = readings.analyse(tmp_path / "stage1", tmp_path / "out")
+    assert "--chosen inputs-minmax" in text
+    assert "| alignment | base |" in text
+    rows = {row["variant"]: row for row in table(tmp_path / "out" / "variants.csv")}
+    assert (rows["inputs-minmax"]["verdict"], rows["delta-1"]["verdict"]) == ("better", "tie")
+    assert float(rows["alignment-max"]["wins_against_base"]) == 1.0
+    trials = table(tmp_path / "out" / "trials.csv")
+    assert len(trials) == 16
+    first = next(row for row in trials if (row["variant"], row["environment"], row["seed"]) == ("base", "asterix", "1"))
+    assert float(first["multiple_of_floor"]) == pytest.approx(21.0 / float(first["floor"]), rel=1e-4)
+    # The last of the six lines of the fixture's log has 15 hits; three episodes have 60 steps.
+    assert float(first["similar_share"]) == pytest.approx(3 * 5 / 60)
+    assert (tmp_path / "out" / "delta.svg").exists()
+
+
+def test_combined_values_become_the_preset_unless_they_are_worse(make_run: MakeRun, tmp_path: Path) -> None:
+    for outcome, scores in {"They become the preset.": [20.0] * 3, "The base stays.": [1.0] * 3}.items():
+        root = tmp_path / outcome[:4]
+        for seed in (2, 3):
+            make_run(seed=seed, scores=[20.0] * 3, out=root / "base")
+            make_run(seed=seed, scores=scores, out=root / "chosen")
+        assert outcome in readings.analyse(root, tmp_path / "out")
+
+
+def test_an_analysis_says_what_is_missing(make_run: MakeRun, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no such folder"):
+        readings.analyse(tmp_path / "nowhere", tmp_path)
+    make_run(out=tmp_path / "a" / "max", finished=False)
+    with pytest.raises(UsageError, match="no folder in it holds finished runs"):
+        readings.analyse(tmp_path / "a", tmp_path)
+    make_run(out=tmp_path / "b" / "max")
+    with pytest.raises(UsageError, match="no variant called base"):
+        readings.analyse(tmp_path / "b", tmp_path)
+    with pytest.raises(UsageError, match="no folder comper and no dqn"):
+        premise.analyse(tmp_path / "b", tmp_path, recurrence=tmp_path / "r.json")
+
+
+# The premise.
+
+
+@pytest.mark.slow
+def test_the_premise_is_analysed_from_real_runs(tmp_path: Path) -> None:
+    pytest.importorskip("minatar")
+    short = {"frames": 400, "replay_start_steps": 50, "log_period_steps": 50}
+    for name, (agent, settings) in premise_variants.AGENTS.items():
+        given = premise_variants.EQUAL | settings | short
+        train("minatar:breakout", agent, trials=2, out=tmp_path / "runs" / name, workers=0, show_progress=False, **given)
+    for policy in (["minatar:breakout"], ["--runs", str(tmp_path / "runs" / "comper")]):
+        script = [sys.executable, str(ROOT / "experiments" / "premise" / "recurrence.py"), *policy, "--steps", "300"]
+        subprocess.run([*script, "--out", str(tmp_path / "r.json")], check=True, capture_output=True)
+    rows = json.loads((tmp_path / "r.json").read_text())
+    assert [row["policy"] for row in rows] == ["comper-single, seed 0", "comper-single, seed 1", "random"]
+    (gain,) = premise.analyse(tmp_path / "runs", tmp_path / "out", recurrence=tmp_path / "r.json")
+    assert 0 < gain.recurring < 1
+    assert 0 <= gain.wins.value <= 1
+    summary = {row["agent"]: row for row in table(tmp_path / "out" / "summary.csv")}
+    assert list(summary) == ["comper", "comper-without-sets", "ddqn", "dqn"]
+    assert float(summary["comper"]["similar_share"]) > 0 == float(summary["comper-without-sets"]["similar_share"])
+    assert float(summary["comper"]["known_sets"]) < float(summary["comper-without-sets"]["known_sets"])
+    assert summary["dqn"]["wins against dqn"] == ""
+    curves = table(tmp_path / "out" / "curves.csv")
+    assert len(curves) == 4 * 20
+    for name in ("learning_curves", "gain_over_dqn"):
+        assert (tmp_path / "out" / f"{name}.svg").stat().st_size > 1_000
+
+
+def test_shares_and_distances_of_transitions_by_hand() -> None:
+    from comper.memory.frames import FrameStore
+    from comper.memory.transitions import Transition
+
+    store = FrameStore((2,))
+    black, grey, white = (store.intern(np.full(2, value, np.uint8)) for value in (0, 51, 255))
+    found = [
+        Transition((black,), 0, 0.0, (white,), False),
+        Transition((black,), 0, 0.0, (white,), True),  # the same: whether the game ended is not part of a transition
+        Transition((black,), 3, 4.0, (white,), False),
+        Transition((grey,), 0, 0.0, (white,), False),
+    ]
+    assert recurrence.shares(found) == {"different_transitions": 0.75, "different_states": 0.5}
+    # Distances to the nearest before: 0; √(3² + 4²) = 5; two pixels of 51/255 = 0.2 each: √0.08.
+    quantiles = recurrence.nearest_distances(found, store)
+    assert quantiles["0.5"] == pytest.approx(0.08**0.5, abs=1e-3)
+    assert quantiles["0.01"] < quantiles["0.5"] < quantiles["0.9"] < 5
