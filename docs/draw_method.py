@@ -138,9 +138,8 @@ def draw_memories(run: Run) -> Any:
     figure, [[sizes, hits]] = panels(1, 2, cell=(3.4, 1.9), margins=(0.6, 0.15, 0.45, 0.35))
     steps = np.arange(1, len(run.sizes["TM"]) + 1)
     for number, name in enumerate(("TM", "RTM", "all sets")):
-        sizes.plot(steps, run.sizes[name], color=COLOURS[number], linewidth=1.1)
-        sizes.text(steps[-1], run.sizes[name][-1], f" {name}", color=COLOURS[number], va="center", fontsize=8)
-    sizes.set_xlim(0, 1.16 * steps[-1])
+        sizes.plot(steps, run.sizes[name], color=COLOURS[number], linewidth=1.1, label=name)
+    sizes.legend(loc="upper left")
     sizes.set_title("Sets in the memories")
     hits.plot(steps, run.sizes["joined a set"], color=COLOURS[3])
     hits.set_title("Transitions that joined a known set")
