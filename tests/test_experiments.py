@@ -7,6 +7,7 @@ import json
 import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -58,11 +59,11 @@ def table(path: Path) -> list[dict[str, str]]:
 
 def test_every_command_of_the_readings_is_accepted_and_changes_one_thing_of_the_base() -> None:
     populations = variants.stage_1()
-    base = settings_of(populations[0].command)
-    assert {key: value for key, (value, _) in base.items()} == {"reward_clip": 0.0}
-    for population in populations[1:]:
-        changed = settings_of(population.command)
-        assert len(changed.keys() ^ base.keys()) == 1, population.out
+    base = populations[0].settings
+    for population in populations:
+        settings_of(population.command)
+        changed = {key for key, value in population.settings.items() if base.get(key) != value}
+        assert len(changed) == (population is not populations[0]), population.out
     assert len({population.out for population in populations}) == len(populations)
     plan = (ROOT / "docs" / "research" / "readings.md").read_text(encoding="utf-8")
     assert f"| δ (A9) | **0**, {', '.join(f'{delta:g}' for delta in variants.DELTAS)} |" in plan
@@ -71,8 +72,8 @@ def test_every_command_of_the_readings_is_accepted_and_changes_one_thing_of_the_
 def test_chosen_values_are_combined_on_new_seeds_and_run_once_more_on_the_paper_games() -> None:
     chosen = ["alignment-fresh", "inputs-minmax"]
     base, both, present = variants.combined(chosen)
-    assert settings_of(both.command).keys() == {"reward_clip", "alignment", "input_scale"}
-    assert settings_of(present.command) == {}
+    assert both.settings == variants.BASE | {"alignment": "successor-fresh", "input_scale": "minmax"}
+    assert present.settings == variants.EARLIER
     assert not {*base.seeds} & {*variants.stage_1()[0].seeds}
     final = {population.out.rpartition("/")[2]: settings_of(population.command) for population in variants.final(chosen)}
     assert final["chosen-stacked"].keys() == settings_of(both.command).keys()
@@ -109,6 +110,17 @@ def test_a_plan_is_printed_as_commands_and_as_a_cost(study: str) -> None:
     assert all(line.startswith("comper train ") for line in printed.splitlines())
     cost = subprocess.run([sys.executable, script, "--small", "--cost"], capture_output=True, text=True, check=True).stdout
     assert cost.startswith(f"{len(printed.splitlines())} populations, ")
+
+
+@pytest.mark.parametrize(("study", "name"), [("readings", "stage1"), ("premise", "premise")])
+def test_a_plan_for_comper_study_says_the_same_as_the_commands(study: str, name: str) -> None:
+    script, kept = ROOT / "experiments" / study / "variants.py", ROOT / "experiments" / study / f"{name}.toml"
+    printed = subprocess.run([sys.executable, script, "--plan"], capture_output=True, text=True, check=True).stdout
+    assert kept.read_text(encoding="utf-8") == printed, "renew it: variants.py --plan"
+    plan = tomllib.loads(printed)
+    cost = subprocess.run([sys.executable, script, "--cost"], capture_output=True, text=True, check=True).stdout
+    num_trials = len(plan["environments"]) * len(plan["seeds"]) * len({variant["name"] for variant in plan["variants"]})
+    assert f" {num_trials} trials, {num_trials * plan['settings']['frames']:,} frames" in cost
 
 
 def test_commands_are_run_once_and_failures_are_named(tmp_path: Path) -> None:

@@ -130,6 +130,7 @@ LEARNER = {
 }
 COMPER = {
     **LEARNER,
+    "reward_clip": Expected(0.0, "A4c"),
     "target_period_steps": table(7, "Update Frequency"),
     "sets_per_training": table(7, "Similar transitions batch size"),
     "memory_sets": table(7, "Transition memory size"),
@@ -139,7 +140,7 @@ COMPER = {
     "sequence_length": table(10, "Time steps"),
     "rtm": Expected("accumulate", "A19"),
     "input_scale": Expected("fixed", "A4a"),
-    "qlstm_mean_square_start": Expected(0.0, "A13"),
+    "qlstm_mean_square_start": Expected(1.0, "A13"),
     "qlstm_epochs": Expected(1, "A4"),
     "qlstm_batch_size": Expected(16, "Appendix B"),  # "The batch size is 16."
     "qlstm_step_size": table(6, "Step-size"),

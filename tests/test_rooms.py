@@ -15,22 +15,24 @@ SOURCE = Path(__file__).parents[1] / "src" / "comper"
 
 ARROWS: dict[str, set[str]] = {
     "errors": set(),
+    "native": set(),
     "output": set(),
     "processes": set(),
     "progress": {"output"},
     "settings": {"errors"},
     "importing": {"errors"},
     "protocol": {"settings"},
-    "environments": {"errors", "settings", "importing", "processes", "protocol"},
-    "memory": {"errors"},
-    "networks": set(),
-    "learners": {"memory", "networks", "protocol"},
+    "environments": {"errors", "native", "settings", "importing", "processes", "protocol"},
+    "memory": {"errors", "native"},
+    "networks": {"native"},
+    "learners": {"memory", "native", "networks", "protocol"},
     "agents": {"errors", "settings", "importing", "protocol", "memory", "networks", "learners"},
     "runs": {"errors"},
     "training": {
-        "errors", "output", "processes", "progress", "settings", "importing", "protocol", "environments", "memory", "networks",
-        "agents", "runs",
+        "errors", "native", "output", "processes", "progress", "settings", "importing", "protocol", "environments", "memory",
+        "networks", "agents", "runs",
     },
+    "studies": {"errors", "output", "progress", "settings", "environments", "runs", "training", "report"},
     "report": {"errors", "progress", "protocol", "environments", "runs"},
 }  # fmt: skip
 """Room, or module on the ground floor -> what it may import. `cli` and `commands` wire all of them."""

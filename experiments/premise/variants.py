@@ -1,7 +1,8 @@
-"""The commands of the study of the premise (docs/research/premise.md), one per line; `--cost` counts trials and frames.
+"""The commands of the study of the premise (docs/research/premise.md), one per line.
 
 python experiments/premise/variants.py --chosen alignment-fresh       # names as in experiments/readings/variants.py
 python experiments/premise/variants.py --seeds 10
+python experiments/premise/variants.py --plan > experiments/premise/premise.toml       # for `comper study`
 python experiments/premise/variants.py --small                        # three tasks, three seeds: minutes on two cores
 
 Every environment has observations of its own shape, so each is a population of its own.
@@ -16,7 +17,7 @@ from typing import Any
 
 sys.path.append(str(Path(__file__).parents[2]))
 
-from experiments.readings.variants import BASE, VARIANTS, Population, cost
+from experiments.readings.variants import BASE, VARIANTS, Population, add_flags, show
 
 MINATAR = tuple(f"minatar:{game}" for game in ("asterix", "breakout", "freeway", "seaquest", "space_invaders"))
 MINIGRID = tuple(
@@ -62,15 +63,12 @@ def populations(environments: tuple[str, ...], reading: dict[str, Any], num_seed
 def main() -> None:
     """Print the commands."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--chosen", nargs="*", choices=[name for name in VARIANTS if name != "base"], default=[])
+    add_flags(parser)
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--small", action="store_true", help="three tasks, three seeds, 30,000 steps")
-    parser.add_argument("--cost", action="store_true", help="count trials and frames instead")
     args = parser.parse_args()
     reading = BASE | {key: value for name in args.chosen for key, value in VARIANTS[name].items()}
     size = (SMALL, reading, 3, 30_000) if args.small else (MINATAR + MINIGRID, reading, args.seeds, 100_000)
-    found = populations(*size)
-    print(cost(found) if args.cost else "\n".join(population.command for population in found))
+    show(populations(*size), args)
 
 
 if __name__ == "__main__":

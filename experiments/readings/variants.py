@@ -1,9 +1,10 @@
-"""The commands of the study of readings (docs/research/readings.md), one per line; `--cost` counts trials and frames instead.
+"""The commands of the study of readings (docs/research/readings.md), one per line.
 
 python experiments/readings/variants.py                                   # stage 1: one factor at a time
 python experiments/readings/variants.py --stage combined --chosen alignment-fresh inputs-minmax
 python experiments/readings/variants.py --stage final --chosen alignment-fresh inputs-minmax
 python experiments/readings/variants.py --small                           # four variants, one game: minutes on two cores
+python experiments/readings/variants.py --plan > experiments/readings/stage1.toml        # for `comper study`
 
 A variant is one population with a folder of its own. `--chosen` names the variants of stage 1 whose settings were chosen.
 """
@@ -11,6 +12,7 @@ A variant is one population with a folder of its own. `--chosen` names the varia
 from __future__ import annotations
 
 import argparse
+import json
 import shlex
 from typing import Any, NamedTuple
 
@@ -18,23 +20,25 @@ STAGE_1_GAMES = ("space_invaders", "alien", "ms_pacman", "breakout")
 """Outside the paper's eight, but for the one on which the paper tuned."""
 FRAMES = 100_000
 
-BASE: dict[str, Any] = {"reward_clip": 0}
-"""Fixed by published evidence (A4c): the reading around which one factor at a time is changed."""
+BASE: dict[str, Any] = {"reward_clip": 0, "qlstm_mean_square_start": 0}
+"""The reading around which one factor at a time is changed: rewards not clipped, by published evidence (A4c)."""
+EARLIER: dict[str, Any] = {"reward_clip": 1, "qlstm_mean_square_start": 0}
+"""The presets before this study."""
 DELTAS = (0.5, 1, 2, 4)
 """Chosen from results/readings/distances.json."""
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "base": {},
+    "epochs-15": {"qlstm_epochs": 15},  # the longest first: several run at a time
+    **{f"delta-{delta:g}": {"similarity_threshold": delta} for delta in DELTAS},
     "clip-on": {"reward_clip": 1},
     "alignment-fresh": {"alignment": "successor-fresh"},
     "alignment-max": {"alignment": "max"},
     "alignment-set": {"alignment": "set"},
     "epochs-5": {"qlstm_epochs": 5},
-    "epochs-15": {"qlstm_epochs": 15},
     "inputs-minmax": {"input_scale": "minmax"},
     "mean-square-1": {"qlstm_mean_square_start": 1},
     "rtm-replace": {"rtm": "replace"},
-    **{f"delta-{delta:g}": {"similarity_threshold": delta} for delta in DELTAS},
 }
 """Name -> what differs from the base."""
 SMALL = ("base", "clip-on", "alignment-max", "inputs-minmax")
@@ -74,7 +78,7 @@ def stage_1() -> list[Population]:
 
 def combined(chosen: list[str]) -> list[Population]:
     """The base and all chosen values together, on seeds that stage 1 has not seen."""
-    settings = {"base": BASE, "chosen": BASE | _merged(chosen), "present": {}}
+    settings = {"base": BASE, "chosen": BASE | _merged(chosen), "present": EARLIER}
     return [
         Population(STAGE_1_GAMES, "comper-single", changes, range(2, 4), f"runs/readings/combined/{name}", workers=2)
         for name, changes in settings.items()
@@ -82,13 +86,13 @@ def combined(chosen: list[str]) -> list[Population]:
 
 
 def final(chosen: list[str]) -> list[Population]:
-    """Stage 2: the chosen reading beside the presets and the baselines, the eight games, five seeds."""
+    """Stage 2: the chosen reading beside the earlier presets and the baselines, the eight games, five seeds."""
     reading = BASE | _merged(chosen)
     agents = {
         "chosen-single": ("comper-single", reading),
         "chosen-stacked": ("comper-stacked", reading),
-        "comper-single": ("comper-single", {}),
-        "comper-stacked": ("comper-stacked", {}),
+        "comper-single": ("comper-single", EARLIER),
+        "comper-stacked": ("comper-stacked", EARLIER),
         "dqn": ("dqn", {}),
         "ddqn": ("ddqn", {}),
     }
@@ -119,19 +123,52 @@ def cost(populations: list[Population]) -> str:
     return f"{len(populations)} populations, {sum(trials)} trials, {frames:,} frames"
 
 
+def plan(populations: list[Population]) -> str:
+    """The same as a plan for `comper study`; all populations have the same seeds and frames."""
+    first = populations[0]
+    environments = dict.fromkeys(name for population in populations for name in population.environments)
+    lines = [
+        "# Printed by variants.py in this folder, which says more; change that.",
+        f"environments = {json.dumps(list(environments))}",
+        f"seeds = {list(first.seeds)}",
+        f"settings = {{ frames = {first.frames} }}",
+    ]
+    for name, population in {p.out.rpartition("/")[2]: p for p in populations}.items():
+        settings = ", ".join(f"{key} = {json.dumps(value)}" for key, value in population.settings.items())
+        lines += ["", "[[variants]]", f'name = "{name}"', f'agent = "{population.agent}"']
+        lines += [f"settings = {{ {settings} }}"] if settings else []
+    return "\n".join(lines)
+
+
+def show(populations: list[Population], args: argparse.Namespace) -> None:
+    """Print commands, a plan or the cost."""
+    if args.plan:
+        print(plan(populations))
+    elif args.cost:
+        print(cost(populations))
+    else:
+        print("\n".join(population.command for population in populations))
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """The flags that both studies have."""
+    parser.add_argument("--chosen", nargs="*", choices=[name for name in VARIANTS if name != "base"], default=[])
+    parser.add_argument("--small", action="store_true", help="at a size for two cores")
+    parser.add_argument("--cost", action="store_true", help="count trials and frames instead")
+    parser.add_argument("--plan", action="store_true", help="print a plan for `comper study` instead")
+
+
 def main() -> None:
     """Print the commands."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--stage", choices=("1", "combined", "final"), default="1")
-    parser.add_argument("--chosen", nargs="*", choices=[name for name in VARIANTS if name != "base"], default=[])
-    parser.add_argument("--small", action="store_true", help="four variants on one game, 10,000 frames")
-    parser.add_argument("--cost", action="store_true", help="count trials and frames instead")
+    add_flags(parser)
     args = parser.parse_args()
     if args.small:
         found = small()
     else:
         found = stage_1() if args.stage == "1" else {"combined": combined, "final": final}[args.stage](args.chosen)
-    print(cost(found) if args.cost else "\n".join(population.command for population in found))
+    show(found, args)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from comper import __version__
-from comper.commands import catalogue_commands, completion, result_commands, run_commands
+from comper.commands import catalogue_commands, completion, result_commands, run_commands, study_commands
 from comper.errors import (
     ComperError,
     StoppedError,
@@ -148,6 +148,7 @@ def _owner_hint(flag: str, args: argparse.Namespace) -> str:
 COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser, list[str]], None]]] = {
     "train": ("train an agent in one or more environments", run_commands.add_train),
     "resume": ("continue unfinished runs to the same bits", run_commands.add_resume),
+    "study": ("run a plan: environments x agents x seeds x settings", study_commands.add_study),
     "evaluate": ("play episodes with the weights of a run, without learning", result_commands.add_evaluate),
     "report": ("tables, figures and one page from run folders", result_commands.add_report),
     "verify": ("check every file of a run, and say what is damaged and what is still usable", result_commands.add_verify),

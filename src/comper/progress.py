@@ -44,7 +44,7 @@ def show_progress(title: str = "", *, unit: str = "", wanted: bool = True, strea
         yield _Nothing()
         return
     output = UnbreakableOutput(stream)
-    if not output.isatty() or not _has_rich():
+    if not output.isatty() or not has_rich():
         yield _Lines(title, unit, output)
         return
     bar = _Bar(title, unit, output)
@@ -152,7 +152,7 @@ def _joined(*parts: str) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def _has_rich() -> bool:
+def has_rich() -> bool:
     """Whether bars can be drawn: rich comes with the extras, the training core runs without it."""
     try:
         import rich.progress  # noqa: F401

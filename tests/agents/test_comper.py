@@ -161,16 +161,19 @@ def test_max_alignment_asks_the_cnn_about_the_next_state() -> None:
 
 def test_fresh_alignment_asks_the_cnn_of_now_about_the_transition_that_followed() -> None:
     traced = Traced(ComperConfig(alignment="successor-fresh", replay_start_steps=2, train_period_steps=2))
-    tm, q_network = traced.agent.tm[0], traced.agent.q_network
+
+    def values_after(set_id: int) -> torch.Tensor:
+        s_next = traced.agent.tm[0].gather(np.array([set_id])).s_next
+        return traced.agent.q_network.values(s_next[None], [0])[0, 0]
+
     traced.store(1, 2, q=50.0)
-    traced.store(2, 3, a=1, q=60.0)
-    traced.store(3, 4, a=1, q=70.0, last=True)
+    for s in (2, 3):  # each time the worse of the two actions follows
+        traced.store(s, s + 1, a=int(values_after(s - 2).argmin()), q=60.0, last=s == 3)
     traced.store(3, 5, q=80.0, terminal=True)
-    now = q_network.values(tm.gather(np.arange(4)).s_next[None], [0])[0]
-    assert len({value.item() for value in now[:2].flatten()}) == 4
+    expected = [values_after(set_id).min().item() for set_id in (0, 1)]
     traced.agent.learn(2, [0])
-    # Of the four only the first two were followed, both by action 1; the stored 60 and 70 are not asked for.
-    assert traced.tape[0][1].following_q.tolist() == [pytest.approx(now[0, 1].item()), pytest.approx(now[1, 1].item())]
+    # Of the four only the first two were followed; the stored 60 is not asked for.
+    assert traced.tape[0][1].following_q.tolist() == pytest.approx(expected)
 
 
 def test_rtm_holds_only_the_sets_of_the_last_training_where_it_is_replaced() -> None:

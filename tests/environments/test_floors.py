@@ -83,7 +83,7 @@ class Endless(Bandit):
 
 def test_every_game_of_the_paper_has_a_floor_at_a_decision_every_five_frames() -> None:
     floors = load_floors()
-    assert set(floors.games) == set(PAPER_GAMES)
+    assert set(floors.games) >= set(PAPER_GAMES)
     for name in PAPER_GAMES:
         floor = floors.find(name, 5)
         assert floor is not None

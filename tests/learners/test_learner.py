@@ -479,11 +479,14 @@ def test_a_loss_that_is_not_a_number_is_noticed() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+@pytest.mark.parametrize("scales_inputs", [False, True])
 @pytest.mark.parametrize("network", [None, users_network], ids=["ours", "a user's"])
-def test_replayed_updates_equal_plain_ones(network: NetworkFactory | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replayed_updates_equal_plain_ones(
+    network: NetworkFactory | None, scales_inputs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def trained(seeds: tuple[int, ...]) -> list[dict[str, Tensor]]:
         cuda = torch.device("cuda")
-        learner, qlstm = q_learner(seeds, network, device=cuda), qlstm_learner(seeds, device=cuda)
+        learner, qlstm = q_learner(seeds, network, device=cuda), qlstm_learner(seeds, device=cuda, scales_inputs=scales_inputs)
         for step in range(30):
             trials = tuple(range(len(seeds)))[: len(seeds) if step < 20 else max(1, len(seeds) - 1)]  # the last finishes early
             b = batch(trials, 6, seed=step)

@@ -10,9 +10,10 @@ import pytest
 import torch
 from torch import nn
 
+from comper import native
 from comper.learners import optimisers
 from comper.learners.optimisers import Adam, MnihRMSProp, Optimiser, RMSProp, Rule
-from comper.networks.stacking import Population
+from comper.networks.stacking import Population, Product
 
 MNIH = MnihRMSProp(step_size=0.1, gradient_momentum=0.8, squared_gradient_momentum=0.8, min_squared_gradient=0.01)
 RULES: dict[str, Rule] = {
@@ -154,3 +155,83 @@ def test_an_optimiser_goes_on_from_its_saved_state(kind: str, stacked: bool) -> 
     resumed, _ = run([0.5, 3.0], {"weights": halfway.weights(1), "optimiser": optimiser.state_dict(1)})
     straight, _ = run([1.0, -2.0, 0.5, 3.0], None)
     assert resumed.weights(1)["w"].item() == straight.weights(1)["w"].item()
+
+
+needs_compiler = pytest.mark.skipif(native.library() is None, reason=native.loops().status)
+PAPER_RULES: dict[str, Rule] = {
+    "mnih": MnihRMSProp(step_size=0.00025, gradient_momentum=0.95, squared_gradient_momentum=0.95, min_squared_gradient=0.01),
+    "plain": RMSProp(step_size=0.00025, momentum=0.0, decay=0.9, epsilon=1e-10),
+}
+
+
+class Matrix(nn.Module):
+    """A network that is one matrix."""
+
+    def __init__(self, rows: int, columns: int) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.linspace(-1, 1, rows * columns).view(rows, columns))
+
+
+def moved(rule: Rule, rows: int, columns: int, batch: int) -> list[torch.Tensor]:
+    """The weights and averages after some updates, with gradients that are products and with plain ones."""
+    population = Population(lambda: Matrix(rows, columns), [np.random.default_rng(0)], torch.device("cpu"))
+    optimiser = Optimiser(rule, population)
+    generator = torch.Generator().manual_seed(0)
+    for step in range(6):
+        x, d = (10.0**-step * torch.randn(batch, n, generator=generator) for n in (rows, columns))
+        x[:, step::7] = 0
+        product = Product(x, d)
+        optimiser.step(0, {"w": product.tensor() if step % 2 else product})
+    return [population.groups[0]["w"].detach(), *(groups[0]["w"] for groups in optimiser.averages.values())]
+
+
+@needs_compiler
+@pytest.mark.parametrize("kind", PAPER_RULES)
+@pytest.mark.parametrize(("rows", "columns", "batch"), [(1, 1, 1), (5, 33, 2), (3_874, 192, 16), (801, 512, 32), (402, 18, 7)])
+def test_compiled_updates_have_torchs_bits(
+    kind: str, rows: int, columns: int, batch: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rule = PAPER_RULES[kind]
+    assert optimisers._compiled(rule) is not None
+    found = moved(rule, rows, columns, batch)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    with_threads = moved(rule, rows, columns, batch)
+    monkeypatch.setattr(optimisers, "_compiled", lambda rule: None)
+    for ours, threads, torchs in zip(found, with_threads, moved(rule, rows, columns, batch), strict=True):
+        assert torch.equal(ours, torchs)
+        assert torch.equal(threads, torchs)
+
+
+@needs_compiler
+def test_large_products_are_never_multiplied_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    moved(PAPER_RULES["plain"], 3_874, 192, 16)  # compares the product's bits with torch's, once for each shape
+    monkeypatch.setattr(Product, "tensor", lambda product: pytest.fail("multiplied out"))
+    population = Population(lambda: Matrix(3_874, 192), [np.random.default_rng(0)], torch.device("cpu"))
+    Optimiser(PAPER_RULES["plain"], population).step(0, {"w": Product(torch.ones(16, 3_874), torch.ones(16, 192))})
+    assert (population.groups[0]["w"][0] < -1).all()
+
+
+@needs_compiler
+def test_infinite_and_undefined_numbers_stay_what_they_are_in_compiled_updates() -> None:
+    gradient = torch.tensor([math.nan, math.inf, -math.inf, 0.0, 1e30, -1e-30])
+    for rule in PAPER_RULES.values():
+        compiled = optimisers._compiled(rule)
+        assert compiled is not None
+        ours, torchs = ([torch.ones(6), *(torch.zeros(6) for _ in rule.averages)] for _ in range(2))
+        assert compiled.update(ours[0], ours[1:], gradient)
+        rule.update(torchs[0], gradient, torchs[1:], optimisers.Turn(None, 1))
+        for x, y in zip(ours, torchs, strict=True):
+            torch.testing.assert_close(x, y, rtol=0, atol=0, equal_nan=True)
+
+
+def test_rules_without_a_compiled_form_are_torchs_alone() -> None:
+    slow_mean = MnihRMSProp(step_size=0.1, gradient_momentum=0.4, squared_gradient_momentum=0.8, min_squared_gradient=0.01)
+    for rule in (RULES["momentum"], RULES["adam"], slow_mean):
+        assert optimisers._compiled(rule) is None
+
+
+def test_weights_of_double_precision_are_torchs_alone() -> None:
+    population = Population(lambda: Matrix(3, 4).double(), [np.random.default_rng(0)], torch.device("cpu"))
+    before = population.weights(0)["w"]
+    Optimiser(PAPER_RULES["plain"], population).step(0, {"w": torch.ones(3, 4, dtype=torch.float64)})
+    assert (population.weights(0)["w"] < before).all()

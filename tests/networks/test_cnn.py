@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from comper import native
 from comper.networks.cnn import ObservationSpec, check_q_network, make_q_network
 from comper.networks.stacking import Conv2d, Linear, Population, layer_sizes, started_module
 
@@ -147,3 +148,11 @@ def test_same_stream_same_weights_other_stream_other_weights() -> None:
     a, b = (population(ObservationSpec((84, 84)), 2).groups for _ in range(2))
     assert torch.equal(a[0]["Dense1.weight"], b[0]["Dense1.weight"])
     assert not torch.equal(a[0]["Dense1.weight"], a[1]["Dense1.weight"])
+
+
+@pytest.mark.parametrize("history", [1, 2, 3, 4, 5])
+def test_values_have_the_same_bits_without_compiled_code(history: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    networks, states = population(ObservationSpec((84, 84), history)), pixels(1, 3, history, 84, 84)
+    with_compiled_code = networks(states, trials=[0])
+    monkeypatch.setattr(native, "library", lambda: None)
+    assert torch.equal(networks(states, trials=[0]), with_compiled_code)

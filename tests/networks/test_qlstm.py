@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from comper import native
 from comper.networks.qlstm import LSTM, QLSTM, transition_size, transition_vectors
 from comper.networks.stacking import Population, layer_sizes, started_module
 from tests.networks.torch_qlstm import torch_prediction
@@ -123,3 +124,12 @@ def test_the_largest_action_enters_as_1() -> None:
     sequence = torch.zeros(1, 1, 6)
     sequence[0, 0, 2] = 1.0
     torch.testing.assert_close(network(s, torch.tensor([4]), r, s, q).double(), torch_prediction(network, sequence))
+
+
+def test_vectors_of_pixels_have_the_same_bits_without_compiled_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    s, s_next = torch.randint(0, 256, (2, 3, 2, 7, 5), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    s[0, 0, 0] = torch.tensor([0, 1, 128, 254, 255])
+    a, r = torch.tensor([0.0, 0.5, 1.0]), torch.tensor([-3.0, 0.0, 9.0])
+    with_compiled_code = transition_vectors(s, a, r, s_next)
+    monkeypatch.setattr(native, "library", lambda: None)
+    assert torch.equal(transition_vectors(s, a, r, s_next), with_compiled_code)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from comper.networks.stacking import Conv2d, Linear, NetworkFactory, Population, layer_sizes, started_module
+from comper.networks.stacking import Conv2d, Linear, NetworkFactory, Population, Product, layer_sizes, started_module
 
 CPU = torch.device("cpu")
 
@@ -201,3 +201,42 @@ def test_stacked_convolution_and_its_gradients_equal_those_of_torch(size: int, s
 def test_a_convolution_refuses_a_size_that_is_no_multiple_of_its_stride() -> None:
     with pytest.raises(ValueError, match="size = 3, stride = 2"):
         Conv2d(1, 1, 3, 2)
+
+
+class TwoLayers(nn.Module):
+    """Two layers of ours, the first a large one, used as often as it is told."""
+
+    takes_trial_axis = True
+
+    def __init__(self, times: int) -> None:
+        super().__init__()
+        self.first, self.second, self.unused = Linear(700, 700), Linear(700, 2), Linear(700, 700)
+        self._times = times
+
+    def forward(self, x: Tensor) -> Tensor:
+        for _ in range(self._times):
+            x = self.first.forward(x).tanh()
+        return self.second.forward(x)
+
+
+@pytest.mark.parametrize(("times", "num_calls"), [(1, 1), (2, 1), (1, 2)])
+def test_gradients_are_autograds_to_the_last_bit(times: int, num_calls: int) -> None:
+    networks = Population(lambda: TwoLayers(times), [np.random.default_rng(0)], CPU)
+    batches = torch.randn(num_calls, 5, 700, generator=torch.Generator().manual_seed(0))
+    loss = sum((networks.forward(0, x).square().sum() for x in batches), torch.zeros(()))
+    parameters = networks.groups[0]
+    expected = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True, retain_graph=True)
+    found = networks.gradients(0, loss)
+    assert isinstance(found["first.weight"], Product) == (times == num_calls == 1)
+    assert found.keys() == {name for name in parameters if not name.startswith("unused")}
+    for name, gradient in zip(parameters, expected, strict=True):
+        if gradient is not None:
+            mine = found[name]
+            assert torch.equal(mine.tensor() if isinstance(mine, Product) else mine, gradient)
+    networks.copy()  # nothing of autograd's is left in it
+
+
+def test_a_users_module_gets_autograds_gradients() -> None:
+    networks = Population(lambda: nn.Sequential(Linear(700, 700), nn.Tanh()), [np.random.default_rng(0)], CPU)
+    gradients = networks.gradients(0, networks.forward(0, torch.ones(2, 700)).sum())
+    assert all(isinstance(gradient, Tensor) for gradient in gradients.values())

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 class ComperConfig(LearnerConfig):
     """COMPER with the settings of Tables 3 to 7."""
 
+    reward_clip: float = setting(0.0, "A4c", "rewards are learned from within ± this (scores stay raw); 0: not clipped")
     target_period_steps: int = setting(
         100, "Table 7", "UTF, agent steps between trainings of the QLSTM, which then updates RTM"
     )
@@ -76,7 +77,7 @@ class ComperConfig(LearnerConfig):
     qlstm_decay: float = setting(0.9, "Table 6", "decay of the QLSTM's mean squared gradient")
     qlstm_epsilon: float = setting(1e-10, "Table 6, A13", "constant added under the root of the QLSTM's RMSProp")
     qlstm_mean_square_start: float = setting(
-        0.0, "A13", "where the mean square of the QLSTM's RMSProp starts; TensorFlow 1 has 1", most=1_000
+        1.0, "A13", "where the mean square of the QLSTM's RMSProp starts; 1 as in TensorFlow 1", most=1_000
     )
 
     def __post_init__(self) -> None:

@@ -37,6 +37,12 @@ def add_device(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="auto", metavar="auto|cpu|cuda", help=text)
 
 
+def add_threads(parser: argparse.ArgumentParser) -> None:
+    """--threads N, which is for new runs: those that are resumed have theirs."""
+    text = "threads of torch for each trial; the last bits of its results depend on them (default: 1 on a CPU)"
+    parser.add_argument("--threads", type=whole_number, metavar="N", help=text)
+
+
 def add_trust(parser: argparse.ArgumentParser) -> None:
     """--trust MODULE."""
     text = "a module from outside comper that the run needs and that may be imported; may be repeated"

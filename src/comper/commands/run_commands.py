@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from comper.commands.arguments import add_run_options, add_trust, example, folder
+from comper.commands.arguments import add_run_options, add_threads, add_trust, example, folder
 from comper.errors import LeftOutError, UsageError
 from comper.importing import require_extras
 from comper.settings import add_flags, flag_values, read_settings, whole_number
@@ -39,8 +39,7 @@ def add_train(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     text = "where run folders go (default: %(default)s)"
     parser.add_argument("--out", type=folder, default=Path("runs"), metavar="DIR", help=text)
     add_run_options(parser)
-    text = "threads of torch for each trial; the last bits of its results depend on them (default: 1 on a CPU)"
-    parser.add_argument("--threads", type=whole_number, metavar="N", help=text)
+    add_threads(parser)
     text = "settings from a TOML file; a flag wins over the file"
     parser.add_argument("--config", type=Path, metavar="FILE", help=text)
     parser.add_argument("--floors", type=Path, metavar="FILE", help="floors that `comper floors --out FILE` measured")
@@ -80,13 +79,13 @@ def _train(args: argparse.Namespace) -> int:
         threads=args.threads,
         floors=None if args.floors is None else all_floors(args.floors),
     )
-    return _print_all_scores(
+    return print_all_scores(
         lambda: train_population(environments, settings, seed=args.seed, trials=args.trials, out=args.out, options=options),
         args.floors,
     )
 
 
-def _print_all_scores(run: Callable[[], list[Path]], floors: Path | None = None) -> int:
+def print_all_scores(run: Callable[[], list[Path]], floors: Path | None = None) -> int:
     """Print the scores of what was done, also where some runs could not be."""
     try:
         return _print_scores(run(), floors)
@@ -129,4 +128,4 @@ def _resume(args: argparse.Namespace) -> int:
     }
     if args.weights_only:
         return _print_scores(resume_weights_only(args.folders, out=args.out, **options))
-    return _print_all_scores(lambda: resume(args.folders, **options))
+    return print_all_scores(lambda: resume(args.folders, **options))

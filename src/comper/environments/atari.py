@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from comper.environments.area_resize import compiled_picture
 from comper.environments.environment import EnvironmentInfo, EnvironmentSettings, Family, Step, require, setting
 from comper.environments.floors import known_floor
 from comper.environments.games import (
@@ -103,6 +104,8 @@ class AtariEnvironment:
         self._ale = _load_emulator(self.game)
         num_rows, num_columns = self._ale.getScreenDims()
         self._pool = ScreenPooling(settings.pooling, num_rows=num_rows, screen_size=settings.screen_size)
+        screen = (num_rows, num_columns)
+        self._picture = compiled_picture(self._pool.table, screen, settings.screen_size, self._pool)
         self._frames_shape = (observations_per_step, settings.screen_size, settings.screen_size)
         self._previous_screen = np.zeros((num_rows, num_columns), np.uint8)
         self._current_screen = np.zeros_like(self._previous_screen)
@@ -227,7 +230,7 @@ class AtariEnvironment:
         self._ale.getScreen(self._current_screen)
 
     def _observe(self) -> NDArray[np.uint8]:
-        return self._pool(self._previous_screen, self._current_screen)
+        return self._picture(self._previous_screen, self._current_screen)
 
     def _identity(self) -> dict[str, str]:
         version: str = import_ale().__version__
@@ -286,8 +289,8 @@ class ScreenPooling:
         self._cv2: Any = cv2
         self.opencv_version: str = cv2.__version__
         self._size = (screen_size, screen_size)
-        self._table = pooling_table(pooling, num_rows)
-        self._unchanged = np.ascontiguousarray(self._table.diagonal())
+        self.table = pooling_table(pooling, num_rows)
+        self._unchanged = np.ascontiguousarray(self.table.diagonal())
 
     def __call__(self, previous: NDArray[np.uint8], current: NDArray[np.uint8]) -> NDArray[np.uint8]:
         grey = self.pool(previous, current)
@@ -300,5 +303,5 @@ class ScreenPooling:
         grey: NDArray[np.uint8] = self._cv2.LUT(current, self._unchanged)
         # Little changes between two frames: only those pixels need the table of pairs.
         changed = np.flatnonzero(previous != current)
-        grey.ravel()[changed] = self._table[previous.ravel()[changed], current.ravel()[changed]]
+        grey.ravel()[changed] = self.table[previous.ravel()[changed], current.ravel()[changed]]
         return grey

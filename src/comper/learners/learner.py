@@ -107,11 +107,8 @@ class Learner:
         self, group: int, loss_function: LossFunction, inputs: Sequence[Tensor], active: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         loss, answer = loss_function(partial(self.population.forward, group), *inputs)
-        parameters = {name: p for name, p in self.population.groups[group].items() if p.requires_grad}
         # Trials share no weight, so the gradient of the sum of their losses is each trial's own gradient.
-        gradients = torch.autograd.grad(loss.sum(), list(parameters.values()), allow_unused=True)
-        used = {name: g for name, g in zip(parameters, gradients, strict=True) if g is not None}
-        self._optimiser.step(group, used, active)
+        self._optimiser.step(group, self.population.gradients(group, loss.sum()), active)
         return loss.detach(), answer.detach()
 
 

@@ -1,20 +1,23 @@
 """Optimisers: RMSProp as Mnih et al. (2015) define it (Table 5), plain RMSProp (Table 6) and Adam.
 
 A rule (`MnihRMSProp`, `RMSProp`, `Adam`) is a formula with its settings. An `Optimiser` applies it to a population and keeps
-the moving averages of every trial. The arithmetic runs over slices that fit a CPU's cache, because the optimiser's cost is the
-memory it moves, not what it computes.
+the moving averages of every trial. On a CPU its cost is the memory it moves, not what it computes: compiled code does it in
+one pass (`_Compiled`), with torch's own bits; without it torch runs over slices that fit the cache.
 """
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from comper.networks.stacking import Parameters, Population, copies, overwrite
+from comper import native
+from comper.networks.stacking import Gradient, Parameters, Population, Product, copies, overwrite
 from comper.protocol import LearnerConfig
 
 SLICE = 1 << 18
@@ -52,6 +55,9 @@ class Rule(Protocol):
     def update(self, w: Tensor, g: Tensor, averages: Sequence[Tensor], turn: Turn) -> None:
         """Update w and its averages in place. g is zero where a trial does not take part."""
 
+    def coefficients(self) -> dict[str, float] | None:
+        """The numbers of its formula by their names in native.c, where compiled code knows it."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class MnihRMSProp:
@@ -71,6 +77,12 @@ class MnihRMSProp:
         m.lerp_(g, turn.share(1 - self.gradient_momentum))
         scale = torch.addcmul(n, m, m, value=-1).clamp_(min=0).add_(self.min_squared_gradient).rsqrt_()
         w.addcmul_(g, scale, value=-self.step_size)
+
+    def coefficients(self) -> dict[str, float] | None:
+        share, mean_share = 1 - self.squared_gradient_momentum, 1 - self.gradient_momentum
+        numbers = {"keep": 1 - share, "share": share, "mean_share": mean_share}
+        # From 0.5 on `lerp_` computes from the other end.
+        return {**numbers, **_scale(self.min_squared_gradient, self.step_size)} if mean_share < 0.5 else None
 
 
 def paper_optimiser(config: LearnerConfig) -> MnihRMSProp:
@@ -109,6 +121,14 @@ class RMSProp:
         else:
             w.addcmul_(g, scale, value=-self.step_size)
 
+    def coefficients(self) -> dict[str, float] | None:
+        share = 1 - self.decay
+        return None if self.momentum else {"keep": 1 - share, "share": share, **_scale(self.epsilon, self.step_size)}
+
+
+def _scale(epsilon: float, step_size: float) -> dict[str, float]:
+    return {"epsilon": epsilon, "step": -step_size}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Adam:
@@ -129,6 +149,9 @@ class Adam:
         root = (n / turn.total_weight(self.squared_decay)).sqrt_().add_(self.epsilon)
         w.addcdiv_(m * turn.share(self.step_size / turn.total_weight(self.decay)), root, value=-1)
 
+    def coefficients(self) -> None:
+        return None
+
 
 def _average_square(n: Tensor, g: Tensor, share: Factor) -> None:
     """n ← ρ n + (1-ρ) g², with 1-ρ = share."""
@@ -138,6 +161,81 @@ def _average_square(n: Tensor, g: Tensor, share: Factor) -> None:
         n.mul_(1 - share).addcmul_(g, g, value=share)  # without a temporary: the cost is the memory that is moved
 
 
+class _Update(ctypes.Structure):
+    """The arguments of `comper_update`, as native.c declares them."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("w", "m", "n", "g", "x", "d")),
+        *((name, ctypes.c_int64) for name in ("rows", "batch", "columns")),
+        *((name, ctypes.c_float) for name in ("keep", "share", "mean_share", "epsilon", "step")),
+    )
+
+
+class _Compiled:
+    """A rule's update in one pass: weights and averages are read and written once, and a product x'd never goes to memory."""
+
+    def __init__(self, library: ctypes.CDLL, coefficients: dict[str, float], rounds_once: bool):
+        self._library, self._coefficients, self._rounds_once = library, coefficients, rounds_once
+
+    def update(self, w: Tensor, averages: Sequence[Tensor], gradient: Gradient) -> bool:
+        """Update w and its averages in place, if that can be done with torch's bits; return whether it was done."""
+        if not all(x.dtype == torch.float32 and x.is_contiguous() for x in (w, *averages)):
+            return False
+        operands = [x.contiguous() for x in (gradient if isinstance(gradient, Product) else [gradient])]
+        if any(x.dtype != torch.float32 for x in operands):
+            return False
+        if len(operands) == 2 and not _is_equal_product(self._library, *(x.shape for x in operands), torch.get_num_threads()):
+            return False
+        update = _Update(**self._coefficients, **_places(w, averages, operands))
+        failed: int = self._library.comper_update(ctypes.byref(update), int(self._rounds_once), torch.get_num_threads())
+        return not failed
+
+
+def _places(w: Tensor, averages: Sequence[Tensor], operands: Sequence[Tensor]) -> dict[str, Any]:
+    """Addresses and sizes for `_Update`; the caller keeps the tensors."""
+    *mean, mean_square = averages
+    places = {"w": w.data_ptr(), "m": mean[0].data_ptr() if mean else None, "n": mean_square.data_ptr()}
+    if len(operands) == 1:
+        return {**places, "g": operands[0].data_ptr(), "rows": w.numel(), "columns": 1}
+    return {**places, **_factors(*operands)}
+
+
+def _factors(x: Tensor, d: Tensor) -> dict[str, int]:
+    return {"x": x.data_ptr(), "d": d.data_ptr(), "rows": x.shape[1], "batch": len(x), "columns": d.shape[1]}
+
+
+def _compiled(rule: Rule) -> _Compiled | None:
+    """The rule's compiled update, None where there is none that gives torch's bits: found by trying it.
+
+    torch was compiled with fused multiplication and addition for some processors and without it for others.
+    """
+    library, coefficients = native.library(), rule.coefficients()
+    if library is None or coefficients is None:
+        return None
+    generator = torch.Generator().manual_seed(0)
+    size = (2 + len(rule.averages), 4099)
+    w, g, *averages = torch.randn(size, generator=generator) * 10 ** (12 * torch.rand(size, generator=generator) - 10)
+    averages[-1].square_()
+    expected = [x.clone() for x in (w, *averages)]
+    rule.update(expected[0], g, expected[1:], Turn(None, 1))
+    for rounds_once in (True, False):
+        compiled, (found_w, *found) = _Compiled(library, coefficients, rounds_once), [x.clone() for x in (w, *averages)]
+        if compiled.update(found_w, found, g) and all(map(torch.equal, (found_w, *found), expected)):
+            return compiled
+    return None
+
+
+@cache
+def _is_equal_product(library: ctypes.CDLL, x_shape: torch.Size, d_shape: torch.Size, num_threads: int) -> bool:
+    """Whether torch's x'd has the bits of the compiled one: it has where it, too, sums over the batch from first to last."""
+    generator = torch.Generator().manual_seed(0)
+    product = Product(torch.randn(x_shape, generator=generator), torch.randn(d_shape, generator=generator))
+    expected = product.tensor()
+    found = torch.empty_like(expected)
+    failed = library.comper_product(ctypes.byref(_Update(**_factors(*product))), ctypes.c_void_p(found.data_ptr()))
+    return not failed and torch.equal(found, expected)
+
+
 class Optimiser:
     """Applies a rule to a population and keeps the averages of each trial, shaped like the population's groups."""
 
@@ -145,9 +243,10 @@ class Optimiser:
         self._rule = rule
         self._population = population
         self.averages = {name: _filled_like(population.groups, start) for name, start in rule.averages.items()}
+        self._compiled = None if population.is_stacked else _compiled(rule)
         self._num_updates = torch.zeros(population.num_trials, dtype=torch.float64, device=population.device)
 
-    def step(self, group: int, gradients: Parameters, active: Tensor | None = None) -> None:
+    def step(self, group: int, gradients: Mapping[str, Gradient], active: Tensor | None = None) -> None:
         """Update one group's parameters in place; `active` (T,) leaves the other trials of a stacked group as they are.
 
         A parameter without a gradient is skipped: nothing ever moves it.
@@ -159,22 +258,26 @@ class Optimiser:
                 self._rule.update(w, g, averages, turn)
 
     def _pieces_of_trial(
-        self, trial: int, states: Sequence[Parameters], gradients: Parameters, active: Tensor | None
+        self, trial: int, states: Sequence[Parameters], gradients: Mapping[str, Gradient], active: Tensor | None
     ) -> Iterator[tuple[Sequence[Tensor], Turn]]:
-        """Matching slices of one trial's parameters, averages and gradients."""
+        """Matching slices of one trial's parameters, averages and gradients, as far as compiled code has not done it."""
         self._num_updates[trial] += 1
         turn = Turn(None, self._num_updates[trial].item())
         for name, gradient in gradients.items():
-            tensors = [*(state[name] for state in states), gradient]
+            w, *averages = (state[name] for state in states)
+            if self._compiled is not None and self._compiled.update(w, averages, gradient):
+                continue
+            tensors = [w, *averages, gradient.tensor() if isinstance(gradient, Product) else gradient]
             for pieces in zip(*(torch.split(tensor.view(-1), SLICE) for tensor in tensors), strict=True):
                 yield pieces, turn
 
     def _stacked_pieces(
-        self, group: int, states: Sequence[Parameters], gradients: Parameters, active: Tensor | None
+        self, group: int, states: Sequence[Parameters], gradients: Mapping[str, Gradient], active: Tensor | None
     ) -> Iterator[tuple[Sequence[Tensor], Turn]]:
         """Parameters, averages and gradients of all trials; the gradients are zero for trials that are not active."""
         self._num_updates += 1.0 if active is None else active
         for name, gradient in gradients.items():
+            assert isinstance(gradient, Tensor), name
             per_trial = (-1, *[1] * (gradient.dim() - 1))
             number = self._num_updates.clamp(min=1).view(per_trial)
             mask = None if active is None else active.view(per_trial)

@@ -8,15 +8,17 @@ seen, so there are few of them.
 
 from __future__ import annotations
 
+import ctypes
 import math
 import zlib
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from comper import native
 from comper.memory.frames import FrameStore, Ids, PlainPixels, StorageFactory
 
 FIRST_DICTIONARY_FRAMES = 64
@@ -86,13 +88,27 @@ class CompressedPixels:
         array = np.asarray(slots)
         if out is None:
             out = np.empty((*array.shape, *self._shape), self._dtype)
-        rows = out.reshape(-1, *self._shape)
+        wanted: list[int] = array.ravel().tolist()
         row_of: dict[int, int] = {}
-        for row, i in enumerate(array.ravel().tolist()):
-            first = row_of.setdefault(i, row)  # states share frames: each is decompressed once
-            # Directly into its row: collecting the frames first needs new memory pages, which take longer than zlib.
-            rows[row] = rows[first] if first < row else np.frombuffer(self.content(i), self._dtype).reshape(self._shape)
+        first_rows = [row_of.setdefault(i, row) for row, i in enumerate(wanted)]  # states share frames: each is read once
+        if not self._gather_compiled(wanted, first_rows, out):
+            rows = out.reshape(-1, *self._shape)
+            for row, (i, first) in enumerate(zip(wanted, first_rows, strict=True)):
+                # Directly into its row: collecting the frames first needs new memory pages, which take longer than zlib.
+                rows[row] = rows[first] if first < row else np.frombuffer(self.content(i), self._dtype).reshape(self._shape)
         return out
+
+    def _gather_compiled(self, slots: list[int], first_rows: list[int], out: npt.NDArray[Any]) -> bool:
+        """Decompress all frames in compiled code, which reads what zlib writes here; return whether that was possible."""
+        library = native.library()
+        if library is None or not out.flags.c_contiguous:
+            return False
+        parts = [self._parts[i] for i in slots]
+        dictionaries = [self._dictionaries[self._dictionary_of[i]] for i in slots]
+        arguments = (len(slots), _numbers(first_rows), *_strings(parts), *_strings(dictionaries), out.ctypes.data)
+        inflate = library.comper_inflate
+        inflate.argtypes, inflate.restype = INFLATE_ARGUMENTS, ctypes.c_int64
+        return bool(inflate(*arguments, self._frame_bytes) == len(slots))
 
     def array_and_rows(self, slots: npt.NDArray[np.int64]) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
         return self.gather(slots), np.arange(len(slots))
@@ -123,6 +139,19 @@ class CompressedPixels:
         self._num_written, self._next_dictionary = coding["counters"].tolist()
         for slot, frame, dictionary in zip(slots, frames, coding["dictionary_of"].tolist(), strict=True):
             self._compress(slot, frame.tobytes(), dictionary)
+
+
+INFLATE_ARGUMENTS: list[Any] = [ctypes.c_int64, *[ctypes.c_void_p] * 6, ctypes.c_int64]
+
+
+def _numbers(values: Iterable[int]) -> ctypes.Array[ctypes.c_int64]:
+    plain = list(values)
+    return (ctypes.c_int64 * len(plain))(*plain)
+
+
+def _strings(strings: Sequence[bytes]) -> tuple[ctypes.Array[ctypes.c_char_p], ctypes.Array[ctypes.c_int64]]:
+    """Addresses and sizes of byte strings, as C takes them."""
+    return (ctypes.c_char_p * len(strings))(*strings), _numbers(map(len, strings))
 
 
 def _split(joined: npt.NDArray[np.uint8], sizes: npt.NDArray[np.int64]) -> list[bytes]:

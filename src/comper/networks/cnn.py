@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 from dataclasses import dataclass
 from functools import partial
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from comper import native
 from comper.networks.stacking import Conv2d, Linear, NetworkFactory, as_floats
 
 VECTOR_UNITS = 64
@@ -148,7 +150,7 @@ class CNN(nn.Module):
 
     def forward(self, frames: Tensor) -> Tensor:
         """Q(s, ·; Θ) of states given as (..., B, history, *observation_shape)."""
-        x = self._channels_last(frames).float().movedim(-1, -3)  # laid out anew while it is still small
+        x = self._channels_last(frames).movedim(-1, -3)
         scale = 1 / 255 if frames.dtype == torch.uint8 else 1.0
         for layer in self._convolutions:
             x = layer.forward(x, scale).relu()  # `forward`: a module's `__call__` costs 4 % of a single state's values
@@ -157,11 +159,25 @@ class CNN(nn.Module):
         return self.Dense2.forward(x)
 
     def _channels_last(self, frames: Tensor) -> Tensor:
-        """(..., history, H, W), (..., history, H, W, C) or (..., history, C, H, W) as (..., H, W, channels)."""
+        """(..., history, H, W), (..., history, H, W, C) or (..., history, C, H, W) as floats (..., H, W, channels)."""
         if self._channel_axis is None:
-            return frames.movedim(-3, -1).contiguous()
+            compiled = _compiled_channels_last(frames)
+            return frames.movedim(-3, -1).contiguous().float() if compiled is None else compiled
         images = frames if self._channel_axis == 2 else frames.movedim(-3, -1)
-        return images.movedim(-4, -2).flatten(-2).contiguous()
+        return images.movedim(-4, -2).flatten(-2).contiguous().float()  # laid out anew while it is still small
+
+
+def _compiled_channels_last(frames: Tensor) -> Tensor | None:
+    """Bytes (..., history, H, W) as floats (..., H, W, history), in one pass of compiled code where there is any."""
+    *lead, channels, height, width = frames.shape
+    library = native.library() if frames.device.type == "cpu" and frames.dtype == torch.uint8 and channels > 1 else None
+    if library is None or not frames.is_contiguous():
+        return None
+    floats = torch.empty(*lead, height, width, channels)
+    transpose = library.comper_channels_last
+    transpose.argtypes, transpose.restype = [ctypes.c_void_p, *[ctypes.c_int64] * 3, ctypes.c_void_p], None
+    transpose(frames.data_ptr(), math.prod(lead), channels, height * width, floats.data_ptr())
+    return floats
 
 
 class MLP(nn.Module):

@@ -7,8 +7,9 @@ trials are stacked along a leading trial axis, so that one product serves all of
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,6 +23,25 @@ NetworkFactory = Callable[[], nn.Module]
 """Makes a network. A Q-network maps states (B, history, *observation_shape) to Q-values (B, actions)."""
 
 Parameters = dict[str, Tensor]
+
+LARGE = 1 << 18
+"""Weights from which on a dense layer's gradient is kept as a product on a CPU: smaller ones stay in its cache."""
+
+
+class Product(NamedTuple):
+    """The gradient x'd of a dense layer's weights, of inputs (B, I) and the gradient of the outputs (B, O)."""
+
+    x: Tensor
+    d: Tensor
+
+    def tensor(self) -> Tensor:
+        """Multiply it out, as autograd does."""
+        return self.x.t() @ self.d
+
+
+Gradient = Tensor | Product
+Tape = list[tuple[Tensor, Tensor, Tensor]]
+"""(weights, inputs, outputs) of large dense layers."""
 
 
 def computes_together(device: torch.device) -> bool:
@@ -59,6 +79,7 @@ class Population:
             self.groups = [dict(module.named_parameters()) for module in self._modules]
             self._buffers = [dict(module.named_buffers()) for module in self._modules]
         self._graphed = GraphedFunction(self._stacked_outputs)
+        self._tapes: dict[int, Tape] = {}
 
     def __call__(self, *inputs: Tensor, trials: Sequence[int]) -> Tensor:
         """The outputs for the given trials, without gradients. The first axis of inputs and result runs over `trials`."""
@@ -73,12 +94,30 @@ class Population:
         if not self.takes_trial_axis:  # a user's module: it gets pixels between 0 and 1, ours scale them more cheaply
             inputs = tuple(as_floats(x) for x in inputs)
         if not self.is_stacked:
-            result: Tensor = self._modules[group](*inputs)
+            with _taped() as tape:
+                result: Tensor = self._modules[group](*inputs)
+            if torch.is_grad_enabled() and self.takes_trial_axis:  # our own: a user may do anything with a weight
+                self._tapes.setdefault(group, []).extend(tape)
         elif self.takes_trial_axis:
             result = self._functional(self.groups[0], self._buffers[0], *inputs)
         else:
             result = vmap(self._functional, randomness="different")(self.groups[0], self._buffers[0], *inputs)
         return result
+
+    def gradients(self, group: int, loss: Tensor) -> dict[str, Gradient]:
+        """The gradients of a loss that was computed by `forward`, for the parameters that it depends on."""
+        taped: dict[int, list[Product]] = {}
+        for weight, x, y in self._tapes.pop(group, []):
+            taped.setdefault(id(weight), []).append(Product(x, y))
+        # A layer that was used twice has a sum of products: autograd's.
+        outputs = {key: products[0] for key, products in taped.items() if len(products) == 1}
+        parameters = {name: p for name, p in self.groups[group].items() if p.requires_grad}
+        wanted = [outputs[id(p)].d if id(p) in outputs else p for p in parameters.values()]
+        gradients: dict[str, Gradient] = {}
+        for (name, p), g in zip(parameters.items(), torch.autograd.grad(loss, wanted, allow_unused=True), strict=True):
+            if g is not None:
+                gradients[name] = Product(outputs[id(p)].x.detach(), g) if id(p) in outputs else g
+        return gradients
 
     def _functional(self, parameters: Parameters, buffers: Parameters, *inputs: Tensor) -> Tensor:
         result: Tensor = functional_call(self._modules[0], (parameters, buffers), inputs)
@@ -101,6 +140,7 @@ class Population:
 
     def copy(self) -> Population:
         """Another population with these weights, such as a target network."""
+        self._tapes.clear()  # what autograd refers to cannot be copied
         return copy.deepcopy(self)
 
     def copy_from(self, other: Population) -> None:
@@ -166,21 +206,29 @@ def num_parameters(make: NetworkFactory) -> int:
 def sample_bytes(make: NetworkFactory, example: Callable[[int], Sequence[Tensor]]) -> int:
     """Bytes that an update takes for each sample of its batch: the inputs, and what is kept for the way back.
 
-    `example(n)` makes inputs of n samples. They are computed with on torch's device of shapes alone, which takes no memory.
-    Measured against real updates of the CNN and the QLSTM it is 0.6 to 1.1 of what they took; so a quarter is added.
+    `example(n)` makes inputs of n samples. A large network is computed with on torch's device of shapes alone, which takes no
+    memory but a second or two for what torch then imports. Measured against real updates of the CNN and the QLSTM it is 0.6
+    to 1.1 of what they took; so a quarter is added.
     """
-    small, large = (_update_bytes(make, example, size) for size in (2, 3))
+    with torch.device("meta"):
+        num_weights = sum(p.numel() for p in make().parameters())
+    device = "cpu" if num_weights < SMALL_NETWORK else "meta"
+    small, large = (_update_bytes(make, example, size, device) for size in (2, 3))
     return (large - small) * 5 // 4
 
 
-def _update_bytes(make: NetworkFactory, example: Callable[[int], Sequence[Tensor]], size: int) -> int:
+SMALL_NETWORK = 1 << 25
+"""Weights up to which a network is computed with to find what it needs: 128 MiB, and some milliseconds."""
+
+
+def _update_bytes(make: NetworkFactory, example: Callable[[int], Sequence[Tensor]], size: int, device: str) -> int:
     kept: list[int] = []
 
     def keep(x: Tensor) -> Tensor:
         kept.append(x.numel() * x.element_size())
         return x
 
-    with torch.device("meta"), torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
+    with torch.device(device), torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
         inputs = example(size)
         make()(*inputs)
     return sum(kept) + sum(x.numel() * x.element_size() for x in inputs)
@@ -226,10 +274,27 @@ def glorot(parameter: nn.Parameter, rng: np.random.Generator, *, fan_in: int, fa
     parameter.data = torch.from_numpy(drawn)
 
 
+_tape: Tape | None = None
+
+
+@contextmanager
+def _taped() -> Iterator[Tape]:
+    """A list that `linear` notes its large layers in."""
+    global _tape
+    before, _tape = _tape, []
+    try:
+        yield _tape
+    finally:
+        _tape = before
+
+
 def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """x W + b: x is (B, I) and W (I, O), or both with a trial axis in front."""
     if weight.dim() == 2:
-        return bias.addmm(x, weight) if x.dim() == 2 else x @ weight + bias
+        y = bias.addmm(x, weight) if x.dim() == 2 else x @ weight + bias
+        if _tape is not None and x.dim() == 2 and weight.numel() >= LARGE:
+            _tape.append((weight, x, y))
+        return y
     return bias.unsqueeze(1).baddbmm(x, weight)
 
 

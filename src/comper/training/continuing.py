@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from comper.environments.environment import EnvironmentInfo, EnvironmentSpec
 from comper.environments.families import find_environment
@@ -24,9 +24,9 @@ from comper.training import preflight
 from comper.training.conditions import check_conditions
 from comper.training.display import Audience, PoolProgress, TrialStatus
 from comper.training.options import NO_OWN_CODE, OwnCode, RunOptions, RunSettings, recorded_environment, recorded_settings
-from comper.training.pool import run_jobs
+from comper.training.pool import Errors, run_jobs
 from comper.training.population import Member, make_stepper, run_population
-from comper.training.signals import stop_requests
+from comper.training.signals import StopRequest, stop_requests
 from comper.training.weights import saved_weights
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def groups_of(runs: Sequence[UnfinishedRun], device: torch.device) -> list[list[
     is_cpu = device.type == "cpu"
     groups: dict[Any, list[UnfinishedRun]] = {}
     for run in runs:
-        beside = (run.step, layout_of(run.manifest), run.manifest.threads) if is_cpu else tuple(run.manifest.population)
+        beside = (run.step, layout_of(run.manifest.game), run.manifest.threads) if is_cpu else tuple(run.manifest.population)
         groups.setdefault((run.manifest.agent, run.settings.parts, beside), []).append(run)
     if not is_cpu:
         for group in groups.values():
@@ -180,9 +180,9 @@ def _require_resumable(run: UnfinishedRun, info: EnvironmentInfo) -> None:
         raise UsageError(f"{run.path}: cannot be continued exactly: {info.resume} Begin a new run.")
 
 
-def layout_of(manifest: Manifest) -> str:
+def layout_of(environment: str) -> str:
     """What environments must share to be stepped together: Atari games are alike, others may not be."""
-    return manifest.game if ":" in manifest.game else "Atari"
+    return environment if ":" in environment else "Atari"
 
 
 Place = tuple[EnvironmentSpec, int, UnfinishedRun | None]
@@ -247,6 +247,13 @@ def _first_weights(run: UnfinishedRun) -> dict[str, Any] | None:
 # In several processes.
 
 
+class SentJob(Protocol):
+    """A job for another process."""
+
+    @property
+    def paths(self) -> tuple[Path, ...]: ...
+
+
 @dataclass(frozen=True)
 class ContinueJob:
     """Unfinished runs that advance together in one process: plain data, so that it can be sent there."""
@@ -303,14 +310,18 @@ def continue_in_processes(jobs: Sequence[ContinueJob], *, num_processes: int, is
     with show_progress(unit="frames", wanted=is_watched) as bar, stop_requests() as request:
         shown = PoolProgress(bar, [job.trials for job in jobs])
         errors = run_jobs(continue_job, jobs, num_processes=num_processes, request=request, follow=shown.update)
-    stopped = [number for number, error in errors.items() if isinstance(error, StoppedError)]
     flags = "".join(f" --trust {module}" for module in dict.fromkeys(m for job in jobs for m in job.trusted))
-    hint = f"continue with `comper resume {_named(jobs, sorted(errors))}{flags}`"
-    if request.name is not None and stopped:
+    paths = [path for number in sorted(errors) for path in jobs[number].paths]
+    return unfinished_jobs(jobs, errors, request, hint=f"continue with `comper resume {_named(paths)}{flags}`")
+
+
+def unfinished_jobs(jobs: Sequence[SentJob], errors: Errors, request: StopRequest, *, hint: str) -> Refused:
+    """Runs that were not finished, and why; where all were stopped, by a signal or a want of room, that is raised."""
+    if request.name is not None and any(isinstance(error, StoppedError) for error in errors.values()):
         raise StoppedError(f"stopped by {request.name}: every trial was saved; {hint}.")
-    lost = [error for error in errors.values() if isinstance(error, ResourceError)]
-    if lost:
-        raise ResourceError(f"{_sentence(lost[0])} The other trials were stopped and saved: {hint}.")
+    for error in errors.values():
+        if isinstance(error, ResourceError):
+            raise ResourceError(f"{_sentence(error)} The other trials were stopped and saved: {hint}.")
     return {
         path: error
         for number, error in errors.items()
@@ -322,10 +333,9 @@ def continue_in_processes(jobs: Sequence[ContinueJob], *, num_processes: int, is
 MAX_NAMED = 8
 
 
-def _named(jobs: Sequence[ContinueJob], unfinished: Sequence[int]) -> str:
-    """The folders of unfinished runs, or the one above all of them where they are many."""
-    paths = [str(path) for number in unfinished for path in jobs[number].paths]
-    return shlex.join(paths if len(paths) <= MAX_NAMED else [os.path.commonpath(paths)])
+def _named(paths: Sequence[Path]) -> str:
+    """The folders of runs, or the one above all of them where they are many."""
+    return shlex.join(map(str, paths) if len(paths) <= MAX_NAMED else [os.path.commonpath(paths)])
 
 
 def _sentence(error: ComperError) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -255,10 +255,10 @@ def can_be_sent(settings: RunSettings, environments: Sequence[EnvironmentSpec]) 
     return all(spec.is_picklable for spec in environments) and not any(name.startswith(FROM_PYTHON) for name in names)
 
 
-def outside_modules(settings: RunSettings, infos: Sequence[EnvironmentInfo]) -> list[str]:
+def outside_modules(settings: RunSettings, environments: Iterable[str]) -> list[str]:
     """The modules from outside comper that a run needs, which `--trust` must name."""
     modules = [name.partition(":")[0] for name in settings.outside_code]
-    modules += [module for info in infos if (module := outside_module(info.name)) is not None]
+    modules += [module for name in environments if (module := outside_module(name)) is not None]
     return list(dict.fromkeys(modules))
 
 

@@ -92,6 +92,7 @@ def run_population(
             if member.record
         ]
         period = options.checkpoint_period_steps
+        modules = outside_modules(settings, (info.name for info in environments.infos))
         checkpointer = Checkpointer(
             agent,
             environments,
@@ -100,7 +101,7 @@ def run_population(
             request=request,
             period_steps=period,
             step=step,
-            resume_flags="".join(f" --trust {module}" for module in outside_modules(settings, environments.infos)),
+            resume_flags="".join(f" --trust {module}" for module in modules),
         )
         for trial in saved:
             _restore(trial, members[trial.trial.number], agent, checkpointer)

@@ -153,7 +153,7 @@ def resume_weights_only(
             manifest.require_this_format(path)
             settings, spec = recorded_settings(path, manifest, own), recorded_environment(manifest, own)
             point = StartingPoint(*saved_weights(path, manifest))
-            key = (manifest.agent, settings.parts, layout_of(manifest))
+            key = (manifest.agent, settings.parts, layout_of(manifest.game))
             groups.setdefault(key, []).append((path, settings, (spec, manifest.seed), point))
     options = RunOptions(device, workers, checkpoint_period_steps, show_progress, processes)
     new: list[Path] = []

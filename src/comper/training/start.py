@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from comper import native
 from comper.environments.environment import EnvironmentInfo, EnvironmentSpec
 from comper.runs.folder import run_path
 from comper.runs.manifest import Manifest
@@ -54,6 +55,18 @@ class Beginning:
             for (spec, seed), info, population, point in zip(self.pairs, infos, populations, self.points, strict=True)
         ]
         return create_all(self.paths, self.settings.to_toml(), manifests)
+
+
+def begin(
+    pairs: Sequence[Pair], settings: RunSettings, *, out: Path, options: RunOptions, population: Sequence[Pair]
+) -> list[Path]:
+    """Make the folders of trials that are run elsewhere, or later; each records the whole population."""
+    with options.torch_threads(options.torch_device()):
+        beginning = check_beginning(pairs, settings, out=out, options=options)
+        infos = [spec.info(settings.environment) for spec, _ in pairs]
+        for record in beginning.create(infos, [trial_names(population)] * len(pairs)):
+            record.close()
+    return beginning.paths
 
 
 def check_beginning(
@@ -140,5 +153,7 @@ def introduction(settings: RunSettings, infos: Sequence[EnvironmentInfo], device
         lines.append(f"exploration falls over {decay:,} frames, so most actions stay random; see --epsilon-decay-frames")
     if changed := settings.changed():
         lines.append("changed: " + ", ".join(f"{name} = {value}" for name, (value, _) in changed.items()))
+    if native.library() is None:
+        lines.append(f"loops in C {native.loops().status}; a CPU takes up to twice the time, for the same results")
     lines += [f"no checkpoints, because a run could not be resumed: {text}" for text in dict.fromkeys(unresumable) if text]
     return "\n".join(lines)

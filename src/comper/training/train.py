@@ -22,7 +22,15 @@ from comper.protocol import PAPER_GAMES
 from comper.training import preflight
 from comper.training.continuing import ContinueJob, continue_in_processes, done_or_left_out
 from comper.training.display import TrialStatus
-from comper.training.options import NetworkMaker, RunOptions, RunSettings, can_be_sent, outside_modules, resolve_settings
+from comper.training.options import (
+    NetworkMaker,
+    RunOptions,
+    RunSettings,
+    Trusted,
+    can_be_sent,
+    outside_modules,
+    resolve_settings,
+)
 from comper.training.population import Member, make_stepper, run_population
 from comper.training.start import Beginning, Pair, StartingPoint, check_beginning, introduction, trial_names
 
@@ -79,7 +87,7 @@ def train(
     return train_population(specs, resolved, seed=seed, trials=trials, out=Path(out), options=options)
 
 
-def find_environments(names: Sequence[EnvironmentName]) -> list[EnvironmentSpec]:
+def find_environments(names: Sequence[EnvironmentName], *, trusted: Trusted = None) -> list[EnvironmentSpec]:
     """Environments by name, each once; `paper` stands for the paper's eight games."""
     expanded: list[EnvironmentName] = []
     for name in names:
@@ -88,7 +96,7 @@ def find_environments(names: Sequence[EnvironmentName]) -> list[EnvironmentSpec]
         raise UsageError("Name at least one environment.")
     found: dict[str, tuple[EnvironmentName, EnvironmentSpec]] = {}
     for given in expanded:
-        spec = find_environment(given)
+        spec = find_environment(given, trusted=trusted)
         before, _ = found.setdefault(spec.name, (given, spec))
         if callable(given) and before is not given:
             raise UsageError(f"Two environments are called {spec.name}: give each a class of its own, or train them apart.")
@@ -186,7 +194,7 @@ def _create_jobs(beginning: Beginning, options: RunOptions, num_processes: int) 
             tuple(paths[number] for number in chunk),
             tuple(TrialStatus.waiting(pairs[number][0].name, pairs[number][1], budget=frames) for number in chunk),
             options.shared_by(num_processes, len(chunk)),
-            tuple(outside_modules(settings, infos)),
+            tuple(outside_modules(settings, by_name)),
         )
         for chunk in chunks
     ]

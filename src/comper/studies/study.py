@@ -1,0 +1,177 @@
+"""A study carried out: trials of a plan that are not finished, in processes here or elsewhere, and a report at the end."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from comper.errors import DamagedFileError, UsageError, explaining_os_errors
+from comper.output import print_line
+from comper.runs.files import digest, write_atomically
+from comper.runs.manifest import Manifest
+from comper.settings import parse_settings
+from comper.studies.plan import Plan, PlannedTrial
+from comper.studies.table import study_table
+from comper.training.continuing import ContinueJob, Refused, continue_job, done_or_left_out, layout_of, unfinished_jobs
+from comper.training.display import Audience, TrialStatus
+from comper.training.options import RunOptions, outside_modules, resolve_settings
+from comper.training.pool import Errors, Follow, Work, run_jobs
+from comper.training.signals import StopRequest, stop_requests
+from comper.training.start import begin
+from comper.training.train import find_environments
+
+if TYPE_CHECKING:
+    import torch
+
+PLAN_FILE = "plan.toml"
+REPORT_FOLDER = "report"
+
+
+class Runner(Protocol):
+    """Carries jobs out, as `comper.training.pool.run_jobs` does."""
+
+    def __call__(
+        self, work: Work, jobs: Sequence[Any], *, num_processes: int, request: StopRequest, follow: Follow
+    ) -> Errors: ...
+
+
+@dataclass(frozen=True)
+class StudyJob:
+    """Trials of a study that advance together: plain data, so that any process, here or elsewhere, can carry it out."""
+
+    variant: str
+    agent: str
+    settings: str
+    """Every setting, as TOML."""
+    trials: tuple[TrialStatus, ...]
+    paths: tuple[Path, ...]
+    out: Path
+    """The variant's folder."""
+    options: RunOptions
+    trusted: tuple[str, ...] = ()
+
+
+def carry_out(job: StudyJob, audience: Audience) -> None:
+    """Begin those trials of a job that have no folder, and run all to their end."""
+    specs = {status.environment: find_environments([status.environment], trusted=job.trusted)[0] for status in job.trials}
+    values = parse_settings(job.settings.encode(), where=job.variant)
+    settings = resolve_settings(job.agent, list(specs.values()), values, where=job.variant, trusted=job.trusted)
+    pairs = [(specs[status.environment], status.seed) for status in job.trials]
+    new = [pair for pair, path in zip(pairs, job.paths, strict=True) if not os.path.lexists(path)]
+    if new:
+        begin(new, settings, out=job.out, options=job.options, population=pairs)
+    continue_job(ContinueJob(job.paths, job.trials, job.options, job.trusted), audience)
+
+
+@dataclass(frozen=True)
+class Study:
+    """A plan, and what of it is done already."""
+
+    plan: Plan
+    out: Path
+    finished: tuple[PlannedTrial, ...]
+    unfinished: tuple[PlannedTrial, ...]
+    """Begun or not."""
+
+    @property
+    def frames(self) -> int:
+        """Of the trials that are not finished."""
+        return sum(trial.frames for trial in self.unfinished)
+
+    def jobs(self, options: RunOptions, device: torch.device) -> list[StudyJob]:
+        """What is left to do: on a CPU a job is one trial; on a GPU, the trials of a variant that can advance together."""
+        groups: dict[Any, list[PlannedTrial]] = {}
+        for number, trial in enumerate(self.unfinished):
+            groups.setdefault(number if device.type == "cpu" else self._together(trial), []).append(trial)
+        num_processes = options.num_processes(len(groups), device)
+        return [self._job(group, options.shared_by(num_processes, len(group))) for group in groups.values()]
+
+    def _together(self, trial: PlannedTrial) -> tuple[Any, ...]:
+        """What trials on a GPU must share: a variant and its arithmetic, or, once begun, the population they had."""
+        path = trial.path(self.out)
+        population = tuple(Manifest.read(path).population) if os.path.lexists(path) else layout_of(trial.environment.name)
+        return trial.variant, trial.settings.parts, population
+
+    def _job(self, group: Sequence[PlannedTrial], options: RunOptions) -> StudyJob:
+        first = group[0]
+        trials = tuple(TrialStatus.waiting(trial.environment.name, trial.seed, budget=trial.frames) for trial in group)
+        return StudyJob(
+            first.variant,
+            first.settings.agent_name,
+            first.settings.to_toml(),
+            trials,
+            tuple(trial.path(self.out).absolute() for trial in group),
+            (self.out / first.variant).absolute(),
+            options,
+            tuple(outside_modules(first.settings, (trial.environment.name for trial in group))),
+        )
+
+
+def open_study(plan: Plan, out: Path) -> Study:
+    """Look what of a plan is done; a folder that holds another run than the plan wants is refused."""
+    for variant in plan.variants:
+        for spec, settings in {type(spec.settings): (spec, settings) for spec, settings in variant.environments}.values():
+            settings.check(spec.info(settings.environment))
+    finished: list[PlannedTrial] = []
+    unfinished: list[PlannedTrial] = []
+    for trial in plan.trials:
+        (finished if _is_finished(trial, trial.path(out)) else unfinished).append(trial)
+    return Study(plan, out, tuple(finished), tuple(unfinished))
+
+
+def _is_finished(trial: PlannedTrial, path: Path) -> bool:
+    if not os.path.lexists(path):
+        return False
+    try:
+        manifest = Manifest.read(path)
+    except DamagedFileError:
+        return False  # its checkpoints may hold another copy; resuming it tells
+    if manifest.config_sha256 != digest(trial.settings.to_toml().encode())["sha256"]:
+        raise UsageError(f"{path}: holds a run of other settings than the plan has now. Rename the variant, or choose --out.")
+    return manifest.is_finished
+
+
+def run_study(study: Study, options: RunOptions, *, command: str, run: Runner = run_jobs) -> list[Path]:
+    """Run what is not finished, report on everything, and return all run folders. `command` goes on after an interruption."""
+    device = options.torch_device()
+    jobs = study.jobs(options, device)
+    _keep_plan(study)
+    refused: Refused = {}
+    if jobs:
+        if options.show_progress:
+            print_line(summary(study, len(jobs), options.num_processes(len(jobs), device)))
+        variants, trials = [job.variant for job in jobs], [job.trials for job in jobs]
+        with study_table(variants, trials, is_watched=options.show_progress) as table, stop_requests() as request:
+            num_processes = options.num_processes(len(jobs), device)
+            errors = run(carry_out, jobs, num_processes=num_processes, request=request, follow=table.update)
+        refused = unfinished_jobs(jobs, errors, request, hint=f"the same command goes on with it: `{command}`")
+    paths = [trial.path(study.out) for trial in study.plan.trials]
+    _report(study.out, options.show_progress)
+    missing = {path.absolute() for path in refused}
+    return done_or_left_out([path for path in paths if path.absolute() not in missing], refused, "finished")
+
+
+def summary(study: Study, num_jobs: int, num_processes: int) -> str:
+    """What there is to do, in one line."""
+    done = f", {len(study.finished)} are finished" if study.finished else ""
+    jobs = f"{num_jobs} {'job' if num_jobs == 1 else 'jobs'}"
+    processes = f"{num_processes} {'process' if num_processes == 1 else 'processes'}"
+    num_trials = len(study.plan.trials)
+    return f"{study.plan.name}: {num_trials} trials{done}; {jobs} in {processes}, {study.frames:,} frames to go"
+
+
+def _keep_plan(study: Study) -> None:
+    with explaining_os_errors(study.out, hint="Choose another --out.", is_typed=True):
+        study.out.mkdir(parents=True, exist_ok=True)
+        write_atomically(study.out / PLAN_FILE, study.plan.text)
+
+
+def _report(out: Path, is_watched: bool) -> None:
+    from comper.report.report import report
+
+    result = report([out], out / REPORT_FOLDER, progress=is_watched)
+    if is_watched:
+        print_line(f"report: {result.page}")

@@ -1,0 +1,136 @@
+"""Studies: only what is not finished is run, and interrupted trials go on to the same bits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from comper.cli import main
+from comper.errors import DivergedError, LeftOutError, ResourceError, StoppedError, UsageError
+from comper.studies.plan import Plan, read_plan
+from comper.studies.study import StudyJob, carry_out, open_study, run_study
+from comper.training.display import Terminal
+from comper.training.options import RunOptions
+from comper.training.pool import Errors
+from tests.training.small_runs import outcome
+
+OPTIONS = RunOptions(device="cpu", workers=0, checkpoint_period_steps=20, show_progress=False, processes=2)
+TEXT = """
+environments = ["gym:CartPole-v1"]
+seeds = 2
+agents = ["comper-single", "dqn"]
+settings = { frames = 100, replay_start_steps = 8, target_period_steps = 12, log_period_steps = 10 }
+"""
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Plan:
+    path = tmp_path / "tiny.toml"
+    path.write_text(TEXT)
+    return read_plan(str(path))
+
+
+class Here:
+    """Carries jobs out in this process, and remembers them; those whose number is in `broken` fail."""
+
+    def __init__(self, broken: dict[int, Any] | None = None) -> None:
+        self.jobs: list[StudyJob] = []
+        self._broken = broken or {}
+
+    def __call__(self, work: Any, jobs: Sequence[StudyJob], **_: Any) -> Errors:
+        self.jobs = list(jobs)
+        for number, job in enumerate(jobs):
+            if number not in self._broken:
+                work(job, Terminal(False))
+        return dict(self._broken)
+
+
+def names(jobs: Sequence[StudyJob]) -> list[tuple[str, int]]:
+    return [(job.variant, job.trials[0].seed) for job in jobs]
+
+
+def test_a_study_runs_every_trial_reports_and_never_runs_one_again(
+    tmp_path: Path, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, here = tmp_path / "study", Here()
+    paths = run_study(open_study(plan, out), OPTIONS, command="comper study", run=here)
+    assert paths == [trial.path(out) for trial in plan.trials]
+    assert names(here.jobs) == [("comper-single", 0), ("dqn", 0), ("comper-single", 1), ("dqn", 1)]
+    assert (out / "plan.toml").read_text() == TEXT
+    assert (out / "report" / "index.html").is_file()
+    before = {path: (path / "manifest.json").stat().st_mtime_ns for path in paths}
+    again = open_study(plan, out)
+    assert (len(again.finished), again.unfinished, again.frames) == (4, (), 0)
+    assert run_study(again, OPTIONS, command="comper study", run=here) == paths
+    assert {path: (path / "manifest.json").stat().st_mtime_ns for path in paths} == before
+
+
+def test_an_interrupted_trial_goes_on_to_the_same_bits(tmp_path: Path, plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    from comper.training.checkpointing import Checkpointer
+
+    job = open_study(plan, tmp_path / "whole").jobs(OPTIONS, OPTIONS.torch_device())[0]
+    carry_out(job, Terminal(False))
+    cut = open_study(plan, tmp_path / "cut").jobs(OPTIONS, OPTIONS.torch_device())[0]
+    after_step = Checkpointer.after_step
+
+    def stop(self: Checkpointer, trials: Any, step: int) -> None:
+        self._request.name = "SIGTERM" if step == 33 else None
+        after_step(self, trials, step)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpointer, "after_step", stop)
+        with pytest.raises(StoppedError):
+            carry_out(cut, Terminal(False))
+    carry_out(cut, Terminal(False))
+    assert outcome(cut.paths[0]) == outcome(job.paths[0])
+    assert [trial.seed for trial in open_study(plan, tmp_path / "cut").finished] == [0]
+
+
+def test_one_trial_that_fails_does_not_keep_the_others_and_the_report_from_being_made(tmp_path: Path, plan: Plan) -> None:
+    here = Here({1: DivergedError("learning diverged.")})
+    with pytest.raises(LeftOutError, match="1 of 4 runs could not be finished:\n  learning diverged") as error:
+        run_study(open_study(plan, tmp_path / "study"), OPTIONS, command="comper study", run=here)
+    assert (error.value.exit_code, len(error.value.done)) == (5, 3)
+    assert (tmp_path / "study" / "report" / "index.html").is_file()
+
+
+def test_a_want_of_room_ends_the_study_with_the_command_that_goes_on(tmp_path: Path, plan: Plan) -> None:
+    here = Here(dict.fromkeys(range(4), ResourceError("The disk is full.")))
+    with pytest.raises(ResourceError, match="The disk is full. .* the same command goes on with it: `comper study x`"):
+        run_study(open_study(plan, tmp_path / "study"), OPTIONS, command="comper study x", run=here)
+
+
+def test_a_folder_with_a_run_of_other_settings_is_refused(tmp_path: Path, plan: Plan) -> None:
+    carry_out(open_study(plan, tmp_path).jobs(OPTIONS, OPTIONS.torch_device())[0], Terminal(False))
+    (tmp_path / "tiny.toml").write_text(TEXT.replace("frames = 100", "frames = 101"))
+    with pytest.raises(UsageError, match=r"seed-0: holds a run of other settings than the plan has now\. Rename the variant"):
+        open_study(read_plan(str(tmp_path / "tiny.toml")), tmp_path)
+
+
+def test_on_a_gpu_the_trials_of_a_variant_are_one_population(tmp_path: Path, plan: Plan) -> None:
+    import torch
+
+    jobs = open_study(plan, tmp_path).jobs(OPTIONS, torch.device("cuda"))
+    assert [(job.variant, [status.seed for status in job.trials]) for job in jobs] == [
+        ("comper-single", [0, 1]),
+        ("dqn", [0, 1]),
+    ]
+
+
+@pytest.mark.slow
+def test_the_command_says_what_it_would_do_and_does_it(tmp_path: Path, plan: Plan, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["study", str(tmp_path / "tiny.toml"), "--out", str(tmp_path / "study"), "--device", "cpu", "--processes", "2"]
+    assert main([*words, "--dry-run"]) == 0
+    said = capsys.readouterr().out
+    assert "dqn: dqn on gym:CartPole-v1 seed 1, 100 frames" in said
+    assert "tiny: 4 trials; 4 jobs in 2 processes, 400 frames to go" in said
+    assert "on this machine" in said
+    assert not (tmp_path / "study").exists()
+    assert main(words) == 0
+    captured = capsys.readouterr()
+    assert captured.err.count("done: ") == 4
+    assert "report" in captured.err
+    assert "dqn/dqn/gym-CartPole-v1/seed-1" in captured.out
