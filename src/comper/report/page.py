@@ -89,6 +89,7 @@ def render_page(summary: Summary, tables: list[Table], figures: list[Drawn], fin
         sections=_sections(summary, tables, figures),
         findings=findings,
         next_steps=_next_steps(summary) if is_single else [],
+        has_atari=ATARI in summary.families,
         sources=reference.sources(),
         printed_source=reference.printed_source(),
         seed=summary.seed,

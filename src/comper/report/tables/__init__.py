@@ -19,8 +19,8 @@ TABLES: tuple[MakeTables, ...] = (
 )  # fmt: skip
 """Each yields its tables, or nothing where the runs hold nothing for it."""
 
-SINGLE_RUN_TABLES: tuple[MakeTables, ...] = (last_episodes_table, printed_tables, family_tables, floors_table, trials_table)
-"""Those that say something about one trial alone."""
+SINGLE_RUN_TABLES: tuple[MakeTables, ...] = (last_episodes_table, printed_tables, floors_table, trials_table)
+"""Those that say something about one trial alone, beyond the numbers at the head of its page."""
 
 
 def build_tables(summary: Summary) -> list[Table]:
