@@ -127,7 +127,7 @@ def draw_sets(run: Run) -> Any:
         _show(bottom, run.frames.gather(batch.s_next[number])[0], "")
         action = run.action_names[int(batch.a[number])]
         times = "once" if sizes[number] == 1 else f"{sizes[number]} times"
-        bottom.set_xlabel(f"{action}\nmet {times}, Q = {q[number]:.2f}", color=INK, fontsize=7.5)
+        bottom.set_xlabel(f"{action}\nmet {times}, Q = {q[number]:.3f}", color=INK, fontsize=7.5)
     above[0].set_ylabel("$s_t$")
     below[0].set_ylabel("$s_{t+1}$")
     return figure

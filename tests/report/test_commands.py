@@ -48,7 +48,12 @@ def test_the_page_is_opened_where_there_is_a_browser(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, is_there: bool, says: str
 ) -> None:
     opened: list[str] = []
-    monkeypatch.setattr(webbrowser, "open", lambda address: opened.append(address) or is_there)
+
+    def open_page(address: str) -> bool:
+        opened.append(address)
+        return is_there
+
+    monkeypatch.setattr(webbrowser, "open", open_page)
     assert open_in_browser(tmp_path / "index.html").startswith(says)
     assert opened == [(tmp_path / "index.html").as_uri()]
 

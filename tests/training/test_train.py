@@ -135,7 +135,7 @@ def test_a_floor_that_the_user_measured_is_recorded(tmp_path: Path) -> None:
     spec = find_environment("gym:CartPole-v1")
     frames, floor = measure_floor(spec, workers=0)
     save_floors(Floors({}).with_measured(spec.name, frames, floor), tmp_path / "floors.json")
-    options = {"frames": 30, "show_progress": False, "floors": tmp_path / "floors.json", "workers": 0}
+    options: dict[str, Any] = {"frames": 30, "show_progress": False, "floors": tmp_path / "floors.json", "workers": 0}
     [plain] = train("gym:CartPole-v1", "random", out=tmp_path / "a", **options)
     assert Manifest.read(plain).floor == floor.value
     [capped] = train("gym:CartPole-v1", "random", out=tmp_path / "b", episode_cap_frames=10, **options)
