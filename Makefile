@@ -7,10 +7,12 @@ OUT ?= runs
 PYTHON ?= python3
 RUN = $(OUT)/$(AGENT)/$(GAME)/seed-$(SEED)
 BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
 READY := .venv/.ready
 BENCH_READY := .venv/.bench-ready
+DOCS_READY := .venv/.docs-ready
 
-.PHONY: help run test setup lint format types paper-report torture audit mutants golden bench bench-gpu docs examples dist
+.PHONY: help run test setup lint format types paper-report torture audit lock mutants golden bench bench-gpu docs examples dist
 run: setup  ## train on a game, then report (GAME, AGENT, FRAMES, SEED, OUT)
 	@if [ -e $(RUN)/manifest.json ]; then $(BIN)/comper resume $(RUN); \
 	else $(BIN)/comper train $(GAME) --agent $(AGENT) --frames $(FRAMES) --seed $(SEED) --out $(OUT); fi
@@ -35,7 +37,7 @@ mutants: setup  ## 300 small changes of the source: each must make a test fail (
 golden: setup  ## renew what tests/agents/test_golden.py compares with
 	@$(BIN)/python tests/agents/test_golden.py --renew
 
-docs: setup  ## the site of the documents, in build/site
+docs: $(DOCS_READY)  ## the site of the documents, in build/site
 	@$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going -b html docs build/site
 	@echo "build/site/index.html"
 
@@ -48,7 +50,7 @@ dist: setup  ## build the release into dist/ and try it (minutes)
 
 # Known weaknesses of the packages in constraints.txt; asks a database on the network.
 audit: setup  ## look the installed versions up in the database of known weaknesses (needs a network)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check pip-audit
+	@$(PIP) install --quiet pip-audit
 	@$(BIN)/python -m pip_audit --skip-editable --requirement constraints.txt --no-deps --disable-pip
 
 lint: setup  ## check style and format
@@ -72,14 +74,29 @@ bench-gpu: setup  ## cost against the number of trials, on a CUDA machine
 setup: $(READY)  ## make .venv
 
 $(BENCH_READY): $(READY)
-	@PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[all,bench]"
+	@PIP_CONSTRAINT=constraints.txt $(PIP) install --quiet -e ".[all,bench]"
 	@touch $@
 
-$(READY): pyproject.toml constraints.txt
+$(DOCS_READY): $(READY)
+	@PIP_CONSTRAINT=constraints.txt $(PIP) install --quiet -e ".[docs]"
+	@touch $@
+
+# By digest: torch for CPUs alone, where the index has it, and all that the lock holds. By version, and only where the
+# ordinary torch asks for it: CUDA's libraries.
+$(READY): pyproject.toml constraints.txt requirements.lock
 	@echo "Setting up .venv (once; a few minutes) ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[all,dev,docs]"
+	@$(PIP) install --quiet --require-hashes --no-deps -r requirements-cpu.lock 2>/dev/null || true
+	@$(PIP) install --quiet --require-hashes --no-deps -r requirements.lock
+	@$(PIP) install --quiet --no-deps --no-build-isolation -e .
+	@$(PIP) check >/dev/null || PIP_CONSTRAINT=constraints.txt $(PIP) install --quiet -e ".[all,dev]"
 	@touch $@
+
+# Asks the index that pip is set up with; docs/reliability.md. No `setup` before it: the lock may be what does not fit.
+lock:  ## renew requirements.lock after a change of pyproject.toml or constraints.txt (needs a network)
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@PIP_CONSTRAINT=constraints.txt $(PIP) install --quiet packaging
+	@$(BIN)/python tools/lock.py
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 import ast
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,20 +33,25 @@ SUMMARIES = {
     "protocol": "the paper's numbers",
     "importing": "code of users, by name",
     "output": "streams that cannot break",
+    "native": "loops in C, the same bits",
+    "processes": "how a process is started",
     "progress": "what a terminal shows",
     "environments": "one name, one environment",
     "memory": "frames, TM, TMI, RTM, replay",
+    "integrations": "for SB3 and TorchRL",
     "networks": "torch modules, stacked",
     "learners": "a batch in, an update out",
     "agents": "one file per agent",
     "runs": "a run's life on disk",
     "training": "the loop and its population",
+    "studies": "plans, here or on a cluster",
     "report": "tables, figures, page",
+    "viewing": "films and pictures of runs",
     WIRING: "commands and public names",
 }
 
 COLUMNS = {
-    "memory": 0.0, "networks": 1.0, "learners": 0.5, "agents": 0.5, "training": 1.25, WIRING: 1.75,
+    "memory": 0.0, "networks": 1.0, "learners": 0.5, "agents": 0.5, "training": 1.25, "studies": 2.25, WIRING: 1.75,
     "environments": 2.0, "runs": 3.0, "report": 3.6,
 }  # fmt: skip
 """Where a room stands in its layer. A room that is not listed stands to the right of the others."""
@@ -188,7 +193,14 @@ def about(lines: int) -> str:
 
 def _listed(names: Iterable[str]) -> str:
     ground = [name for name in GROUND if name in set(names)]
-    return ", ".join([*sorted(set(names) - set(GROUND)), *ground])
+    return ", ".join([*sorted(set(names) - set(GROUND)), *ground]) if len(ground) < 5 else _with_most(names, ground)
+
+
+def _with_most(names: Iterable[str], ground: Sequence[str]) -> str:
+    """A room that stands on most of the ground names what it does not need."""
+    missing = [name for name in GROUND if name not in ground]
+    floor = "the ground" + (f" but {', '.join(missing)}" if missing else "")
+    return ", ".join([*sorted(set(names) - set(GROUND)), floor])
 
 
 # The picture

@@ -13,7 +13,7 @@ import numpy as np
 
 from comper.errors import UsageError
 from comper.report import statistics
-from comper.report.facts import load_floors, num_scored_episodes
+from comper.report.facts import decision_frames, floor_at, load_floors, num_scored_episodes
 from comper.report.figures.learning import CURVE_POINTS, learning_curve
 from comper.report.findings import ERROR
 from comper.report.reading import Array, Trial, read_runs
@@ -53,6 +53,15 @@ def by_game(summary: Summary) -> dict[str, list[Trial]]:
     return {game: trials for (_, game), trials in summary.cells.items()}
 
 
+def floor(summary: Summary, game: str) -> float:
+    """The score without learning at the runs' decision period, also where it was measured after them; NaN where nowhere.
+
+    The studies change no setting of an environment, so what was measured later holds for them too.
+    """
+    found = floor_at(summary.floors, game, decision_frames(by_game(summary)[game][0]))
+    return float("nan") if found is None else found.value
+
+
 def score(trial: Trial) -> float:
     """The score of Table 1's rule."""
     return statistics.final_score(trial.scores, num_scored_episodes(trial))
@@ -73,15 +82,15 @@ def area(trial: Trial) -> float:
 
 def trial_row(variant: str, summary: Summary, trial: Trial) -> Row:
     """One trial's numbers."""
-    floor = summary.floor(trial.agent, trial.game)
+    without_learning = floor(summary, trial.game)
     hits = _last(trial, "similar_hits")
     return {
         "variant": variant,
         "environment": trial.game,
         "seed": trial.seed,
         "score": score(trial),
-        "floor": floor,
-        "multiple_of_floor": score(trial) / floor if floor else np.nan,
+        "floor": without_learning,
+        "multiple_of_floor": score(trial) / without_learning if without_learning else np.nan,
         "area": area(trial),
         "known_sets": _last(trial, "known_sets"),
         "similar_share": hits / trial.total_steps,

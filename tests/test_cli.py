@@ -89,7 +89,7 @@ def test_output_into_a_closed_pipe_is_no_error() -> None:
         (["train", "freeway", "--seed", "-1"], "a seed is 0 or more"),
         (["train", "freeway", "--workers", "-1"], "0 or more"),
         (["train", "freeway", "--discount", "1.5"], "at most 1"),
-        (["train", "freeway", "--alignment", "sideways"], "successor, set, max"),
+        (["train", "freeway", "--alignment", "sideways"], "successor, successor-fresh, set, max"),
         (["train", "freeway", "--similarity-threshold", "2", "--index", "exact"], "use l2 or faiss"),
         (["train", "freeway", "--btach-size", "3"], "Did you mean --batch-size"),
         (

@@ -75,6 +75,35 @@ sys.exit(main(sys.argv[1:]))
     assert (folder / "killed" / run).read_bytes() == (folder / "whole" / run).read_bytes()
 
 
+INTEGRATIONS = {
+    "sb3_dqn.py": "CompactReplayBuffer(200 of 100000 transitions",
+    "torchrl_buffer.py": "CompactStorage(200 of 100000 rows",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", INTEGRATIONS)
+def test_the_memory_works_in_other_libraries_in_few_lines(name: str, tmp_path: Path) -> None:
+    command = [sys.executable, str(EXAMPLES / name), "200"]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False)
+    assert result.returncode == 0, result.stderr
+    assert INTEGRATIONS[name] in result.stdout
+    assert len((EXAMPLES / name).read_text().splitlines()) < 50
+
+
+@pytest.mark.slow
+def test_hooks_film_and_picture_of_the_example(tmp_path: Path) -> None:
+    shutil.copy(EXAMPLES / "watch_and_hooks.py", tmp_path)
+    command = [sys.executable, "-c", "from watch_and_hooks import main; main(frames=240)"]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False, env=environment)
+    assert result.returncode == 0, result.stderr
+    assert "mean scores of the checkpoints: {80: " in result.stdout
+    assert (tmp_path / "breakout.gif").read_bytes().startswith(b"GIF89a")
+    assert (tmp_path / "memory.png").read_bytes().startswith(b"\x89PNG")
+    assert list((tmp_path / "curves").rglob("events.*"))
+
+
 BROKEN = {
     "old_step": ("return super().step(action)[:4]", "step() must return 5 values"),
     "raises": ("raise RuntimeError('boom')", "code from outside comper failed: RuntimeError: boom"),

@@ -17,6 +17,7 @@ from comper.output import UnbreakableOutput, unbreakable_streams
 from comper.runs.verify import verify_run
 
 RUN = Path("comper-single", "asterix", "seed-0")
+SOURCE = str(Path(__file__).parents[1] / "src")
 SMALL = (
     "--screen-size 36 --episode-cap-frames 150 --replay-start-steps 16 --log-period-steps 10 --target-period-steps 20"
     " --memory-sets 60 --sets-per-training 30 --device cpu"
@@ -78,11 +79,19 @@ def test_a_reader_who_goes_away_is_no_error() -> None:
     assert (result.returncode, result.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("words", ["--help", "train --help", "--version"])
+@pytest.mark.parametrize("words", ["", "--help", "train --help", "--version"])
 @pytest.mark.parametrize("stream", [">/dev/full", ">&-", "| head -c 1"])
 def test_help_into_a_broken_output_is_no_traceback(words: str, stream: str) -> None:
     result = shell(f"comper {words} {stream}")
     assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_a_working_folder_that_was_deleted_is_one_sentence(tmp_path: Path) -> None:
+    result = shell(
+        f"mkdir '{tmp_path}/gone'; cd '{tmp_path}/gone'; rmdir ../gone; comper train asterix --frames 300", PYTHONPATH=SOURCE
+    )
+    assert result.returncode == 2
+    assert result.stderr == "comper: The working folder is gone (No such file or directory): change to another.\n"
 
 
 def test_the_exit_code_of_an_error_outlives_the_output_that_was_to_name_it() -> None:

@@ -24,6 +24,7 @@ ARROWS: dict[str, set[str]] = {
     "protocol": {"settings"},
     "environments": {"errors", "native", "settings", "importing", "processes", "protocol"},
     "memory": {"errors", "native"},
+    "integrations": {"errors", "memory"},
     "networks": {"native"},
     "learners": {"memory", "native", "networks", "protocol"},
     "agents": {"errors", "settings", "importing", "protocol", "memory", "networks", "learners"},
@@ -34,6 +35,7 @@ ARROWS: dict[str, set[str]] = {
     },
     "studies": {"errors", "output", "progress", "settings", "environments", "runs", "training", "report"},
     "report": {"errors", "progress", "protocol", "environments", "runs"},
+    "viewing": {"errors", "progress", "environments", "memory", "agents", "runs", "training"},
 }  # fmt: skip
 """Room, or module on the ground floor -> what it may import. `cli` and `commands` wire all of them."""
 
@@ -113,12 +115,16 @@ def test_no_two_modules_and_no_two_classes_have_one_name() -> None:
     [
         ("comper", ["numpy", "torch", "ale_py"]),
         ("comper.memory", ["torch", "ale_py", "faiss", "cv2"]),
+        ("comper.integrations", ["torch", "gymnasium", "stable_baselines3", "torchrl"]),
         ("comper.environments", ["torch", "ale_py", "cv2", "gymnasium"]),
         ("comper.agents.comper", ["torch", "ale_py", "cv2", "gymnasium"]),
         ("comper.training.train", ["torch", "ale_py", "rich"]),
         ("comper.training.resume", ["torch", "ale_py", "rich"]),
         ("comper.runs.verify", ["torch", "ale_py", "rich", "safetensors"]),
         ("comper.report.commands", ["torch", "ale_py", "matplotlib", "jinja2"]),
+        ("comper.training.trackers", ["torch", "tensorboardX", "wandb"]),
+        ("comper.viewing.watching", ["torch", "ale_py", "cv2", "PIL", "matplotlib"]),
+        ("comper.viewing.memory_picture", ["torch", "ale_py", "cv2", "PIL", "matplotlib"]),
     ],
 )
 def test_importing_a_room_brings_nothing_heavy(module: str, forbidden: list[str]) -> None:

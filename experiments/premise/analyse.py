@@ -18,7 +18,18 @@ import numpy as np
 
 sys.path.append(str(Path(__file__).parents[2]))
 
-from experiments.study_tables import Row, area, by_game, curve, read_variant, read_variants, score, trial_rows, write_csv
+from experiments.study_tables import (
+    Row,
+    area,
+    by_game,
+    curve,
+    floor,
+    read_variant,
+    read_variants,
+    score,
+    trial_rows,
+    write_csv,
+)
 
 from comper.errors import ComperError, UsageError
 from comper.report import statistics
@@ -89,7 +100,7 @@ def summary_rows(variants: Mapping[str, Summary]) -> Iterator[Row]:
         if not trials:
             continue
         row: Row = {"environment": environment, "agent": name, "trials": len(trials)}
-        row["floor"] = summary.floor(trials[0].agent, environment)
+        row["floor"] = floor(summary, environment)
         for column, measure in (("score", score), ("area", area)):
             row |= _with_edges(column, mean_interval(np.array([measure(trial) for trial in trials])))
         for other in (DQN, WITHOUT_SETS):
@@ -117,10 +128,8 @@ def curves_figure(variants: Mapping[str, Summary], rows: list[Row]) -> Plot:
             x, mean, low, high = ([row[key] for row in own] for key in ("frames", "mean", "low", "high"))
             axes.fill_between(np.array(x) / 1000, low, high, color=COLOURS[index % 8], alpha=0.15, linewidth=0)
             axes.plot(np.array(x) / 1000, mean, **look(index), markevery=4)
-        floor = max(
-            (s.floor(s.agents[0], environment) for s in variants.values() if environment in by_game(s)), default=np.nan
-        )
-        axes.axhline(floor, color=INK, linewidth=1, linestyle=":")
+        known = [floor(s, environment) for s in variants.values() if environment in by_game(s)]
+        axes.axhline(known[0], color=INK, linewidth=1, linestyle=":")
     label_outer(cells, "frames, thousands", "score", columns=3)
     sentence = (
         "Mean score of the episodes that ended in each 20th of the training, with its 95 % bootstrap interval over trials."

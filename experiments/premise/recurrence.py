@@ -27,7 +27,7 @@ from comper.memory.transitions import Transition
 from comper.progress import show_progress
 from comper.runs.files import write_atomically
 from comper.runs.folder import find_runs
-from comper.training.evaluation import _load
+from comper.training.evaluation import open_policy
 from comper.training.options import OwnCode
 from comper.training.randomness import evaluation_seed
 from comper.training.train import find_environments
@@ -97,7 +97,7 @@ def random_player(name: str, seed: int) -> Player:
 
 def trained_player(run: Path, seed: int, epsilon: float) -> Player:
     """The agent of a run with its final weights."""
-    policy, env = _load(run, OwnCode(None, None, None, ()), seed=seed, device="cpu")
+    policy, env = open_policy(run, OwnCode(), seed=seed, device="cpu")
     length = policy.settings.config.history_length
     return Player(env, lambda frames: policy.predict(frames, epsilon=epsilon), length, policy.reset)
 

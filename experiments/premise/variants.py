@@ -1,6 +1,7 @@
 """The commands of the study of the premise (docs/research/premise.md), one per line.
 
-python experiments/premise/variants.py --chosen alignment-fresh       # names as in experiments/readings/variants.py
+python experiments/premise/variants.py                                # COMPER as its preset is: the chosen reading
+python experiments/premise/variants.py --chosen alignment-max         # another: names as in experiments/readings/variants.py
 python experiments/premise/variants.py --seeds 10
 python experiments/premise/variants.py --plan > experiments/premise/premise.toml       # for `comper study`
 python experiments/premise/variants.py --small                        # three tasks, three seeds: minutes on two cores
@@ -17,7 +18,7 @@ from typing import Any
 
 sys.path.append(str(Path(__file__).parents[2]))
 
-from experiments.readings.variants import BASE, VARIANTS, Population, add_flags, show
+from experiments.readings.variants import VARIANTS, Population, add_flags, show
 
 MINATAR = tuple(f"minatar:{game}" for game in ("asterix", "breakout", "freeway", "seaquest", "space_invaders"))
 MINIGRID = tuple(
@@ -66,7 +67,7 @@ def main() -> None:
     add_flags(parser)
     parser.add_argument("--seeds", type=int, default=5)
     args = parser.parse_args()
-    reading = BASE | {key: value for name in args.chosen for key, value in VARIANTS[name].items()}
+    reading = {key: value for name in args.chosen for key, value in VARIANTS[name].items()}
     size = (SMALL, reading, 3, 30_000) if args.small else (MINATAR + MINIGRID, reading, args.seeds, 100_000)
     show(populations(*size), args)
 

@@ -17,7 +17,7 @@ import numpy as np
 sys.path.append(str(Path(__file__).parents[2]))
 
 from experiments.readings.variants import BASE, DELTAS
-from experiments.study_tables import Row, by_game, read_variants, score, trial_rows, write_csv
+from experiments.study_tables import Row, by_game, floor, read_variants, score, trial_rows, write_csv
 
 from comper.errors import ComperError, UsageError
 from comper.report import statistics
@@ -70,9 +70,9 @@ class Comparison(NamedTuple):
 
 def mean_multiple(summary: Summary, games: list[str]) -> float:
     """The mean over games of a variant's mean score as a multiple of the game's floor."""
-    floors = [summary.floor(summary.agents[0], game) for game in games]
+    floors = [floor(summary, game) for game in games]
     if not np.isfinite(floors).all():
-        missing = [game for game, floor in zip(games, floors, strict=True) if not np.isfinite(floor)]
+        missing = [game for game, value in zip(games, floors, strict=True) if not np.isfinite(value)]
         raise UsageError(f"No floor of {', '.join(missing)}: measure it with `comper floors`.")
     means = [np.mean([score(trial) for trial in by_game(summary)[game]]) for game in games]
     return float(np.mean(np.array(means) / floors))

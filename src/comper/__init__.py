@@ -22,8 +22,13 @@ if TYPE_CHECKING:
     from comper.training.evaluation import Policy as Policy
     from comper.training.evaluation import evaluate as evaluate
     from comper.training.evaluation import load as load
+    from comper.training.hooks import Hook as Hook
     from comper.training.resume import resume as resume
+    from comper.training.trackers import TensorBoard as TensorBoard
+    from comper.training.trackers import WeightsAndBiases as WeightsAndBiases
     from comper.training.train import train as train
+    from comper.viewing.memory_picture import draw_memory as draw_memory
+    from comper.viewing.watching import watch as watch
 
 __version__ = "0.2.0"
 
@@ -34,6 +39,11 @@ _HOMES = {
     "load": "comper.training.evaluation",
     "Evaluation": "comper.training.evaluation",
     "Policy": "comper.training.evaluation",
+    "watch": "comper.viewing.watching",
+    "draw_memory": "comper.viewing.memory_picture",
+    "Hook": "comper.training.hooks",
+    "TensorBoard": "comper.training.trackers",
+    "WeightsAndBiases": "comper.training.trackers",
     "CompactMemory": "comper.memory.compact",
     "Agent": "comper.agents.agent",
     "AgentSpec": "comper.agents.agent",
@@ -49,16 +59,21 @@ __all__ = [
     "AgentSpec",
     "CompactMemory",
     "Evaluation",
+    "Hook",
     "LearnerConfig",
     "Policy",
     "Task",
+    "TensorBoard",
     "TrialSetup",
+    "WeightsAndBiases",
     "__version__",
+    "draw_memory",
     "evaluate",
     "load",
     "resume",
     "setting",
     "train",
+    "watch",
 ]
 
 

@@ -10,7 +10,14 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from comper import __version__
-from comper.commands import catalogue_commands, completion, result_commands, run_commands, study_commands
+from comper.commands import (
+    catalogue_commands,
+    completion,
+    result_commands,
+    run_commands,
+    study_commands,
+    viewing_commands,
+)
 from comper.errors import (
     ComperError,
     StoppedError,
@@ -37,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with unbreakable_streams() as out:
         code = _exit_code(words)
         out.flush()
-        if code == 0 and out.failure is not None and words[0] in PRINTING_COMMANDS:
+        if code == 0 and out.failure is not None and words and words[0] in PRINTING_COMMANDS:
             return _complain(explained_os_error(out.failure, "Standard output: cannot be written"))
         return code
 
@@ -75,6 +82,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _dispatch(argv: list[str]) -> int:
+    _require_working_folder()
     if not argv or argv[0].startswith("-"):
         return _main_parser().parse_and_help(argv)
     if argv[0] not in COMMANDS:
@@ -87,6 +95,14 @@ def _dispatch(argv: list[str]) -> int:
         _refuse_unknown(unknown[0], parser, args)
     run: Run = args.run
     return run(args)
+
+
+def _require_working_folder() -> None:
+    """Refuse to begin in a folder that was deleted: the libraries below would end the process with words of their own."""
+    try:
+        os.getcwd()
+    except OSError as error:
+        raise UsageError(f"The working folder is gone ({error.strerror}): change to another.") from None
 
 
 class _MainParser(_Parser):
@@ -150,6 +166,8 @@ COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser, list[str]], No
     "resume": ("continue unfinished runs to the same bits", run_commands.add_resume),
     "study": ("run a plan: environments x agents x seeds x settings", study_commands.add_study),
     "evaluate": ("play episodes with the weights of a run, without learning", result_commands.add_evaluate),
+    "watch": ("film a run's agent, its Q-values and what it remembers", viewing_commands.add_watch),
+    "memory": ("draw what a run remembered: its most visited sets of similar transitions", viewing_commands.add_memory),
     "report": ("tables, figures and one page from run folders", result_commands.add_report),
     "verify": ("check every file of a run, and say what is damaged and what is still usable", result_commands.add_verify),
     "describe": ("show an agent's layers, settings and where the paper states them", catalogue_commands.add_describe),

@@ -205,6 +205,9 @@ class Countdown:
         self._steps += 1
         return Outcome(np.full(1, self._steps, np.uint8), 1.0, self._steps == self._length, False)
 
+    def render(self) -> None:
+        """It draws nothing."""
+
     def get_state(self) -> None:
         return None
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import safetensors.numpy
@@ -41,7 +41,13 @@ TOML_LINES = [
 Case = Callable[[random.Random], object]
 
 
-def fuzz_all(count: int, rng: random.Random, folder: Path) -> tuple[int, list[str], dict[str, Any]]:
+class Clock(Protocol):
+    """Says when the time is up."""
+
+    def is_over(self) -> bool: ...
+
+
+def fuzz_all(count: int, rng: random.Random, folder: Path, clock: Clock) -> tuple[int, list[str], dict[str, Any]]:
     """Try so many malformed inputs; return how many, what went wrong, and how each kind was answered."""
     lab = Laboratory(folder)
     kinds: list[tuple[str, int, Case]] = [
@@ -58,7 +64,11 @@ def fuzz_all(count: int, rng: random.Random, folder: Path) -> tuple[int, list[st
     before = _peak_bytes()
     names = rng.choices([kind[0] for kind in kinds], [kind[1] for kind in kinds], k=count)
     cases = {name: case for name, _, case in kinds}
+    num_tried = 0
     for name in names:
+        if clock.is_over():
+            break
+        num_tried += 1
         began = time.monotonic()
         answer = _answer(cases[name], rng)
         notes[f"{name}, {answer}"] = notes.get(f"{name}, {answer}", 0) + 1
@@ -70,7 +80,7 @@ def fuzz_all(count: int, rng: random.Random, folder: Path) -> tuple[int, list[st
     notes["peak memory grown by MB"] = round(grown, 1)
     if grown > 400:
         problems.append(f"memory grew by {grown:.0f} MB")
-    return count, problems, notes
+    return num_tried, problems, notes
 
 
 def _answer(case: Case, rng: random.Random) -> str:

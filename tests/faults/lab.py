@@ -7,7 +7,6 @@ The process that forks must not have computed with torch yet: its threads would 
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import os
 import shutil
@@ -35,34 +34,57 @@ SMALL = {
 }
 COMPER = {"target_period_steps": 20, "memory_sets": 60, "sets_per_training": 30, **SMALL}  # small enough to forget
 DQN = {"target_period_steps": 20, "replay_capacity": 60, **SMALL}
+SHORTENED = ("episode_cap_frames", "replay_start_steps", "log_period_steps", "epsilon_decay_frames", "target_period_steps")
+"""Settings that make a run short, and no network or screen small."""
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """A short run."""
+    """A short run, or a population of some."""
 
     agent: str
     game: str
+    second_game: str | None = None
     seed: int = 0
     frames: int = 300
+    trials: int = 1
+    workers: int = 0
+    processes: int = 1
+    is_full_size: bool = False
+    """Whether screens, networks and memories are the paper's."""
 
     @property
     def settings(self) -> dict[str, Any]:
         compression = "zlib" if self.seed % 2 else "none"
-        return {**(DQN if self.agent == "dqn" else COMPER), "frames": self.frames, "frame_compression": compression}
+        settings = DQN if self.agent == "dqn" else COMPER
+        if self.is_full_size:
+            settings = {name: settings[name] for name in SHORTENED if name in settings}
+        return {**settings, "frames": self.frames, "frame_compression": compression}
+
+    @property
+    def games(self) -> list[str]:
+        return [self.game] if self.second_game is None else [self.game, self.second_game]
 
     def folder(self, out: Path) -> Path:
-        return out / self.agent / self.game / f"seed-{self.seed}"
+        """Where its first trial is kept."""
+        return self.folders(out)[0]
+
+    def folders(self, out: Path) -> list[Path]:
+        """Where its trials are kept."""
+        seeds = range(self.seed, self.seed + self.trials)
+        return [out / self.agent / game / f"seed-{seed}" for game in self.games for seed in seeds]
 
     def train(self, out: Path, period: int) -> None:
         """Train from the beginning."""
         train(
-            self.game,
+            self.games,
             self.agent,
             seed=self.seed,
+            trials=self.trials,
             out=out,
             device="cpu",
-            workers=0,
+            workers=self.workers,
+            processes=self.processes,
             checkpoint_period_steps=period,
             show_progress=False,
             **self.settings,
@@ -70,8 +92,10 @@ class Scenario:
 
     def go_on(self, out: Path, period: int) -> None:
         """Begin, or resume what has begun."""
-        if self.folder(out).exists():
-            resume(self.folder(out), device="cpu", workers=0, checkpoint_period_steps=period, show_progress=False)
+        if any(folder.exists() for folder in self.folders(out)):
+            place = self.folder(out) if len(self.folders(out)) == 1 else out
+            options: dict[str, Any] = {"workers": self.workers, "processes": self.processes}
+            resume(place, device="cpu", checkpoint_period_steps=period, show_progress=False, **options)
         else:
             self.train(out, period)
 
@@ -98,8 +122,11 @@ def prepare() -> None:
         pooling_table(pooling, 210)
 
 
-def fork(work: Callable[[], object], *, log: Path | None = None) -> int:
-    """Start a child that does the work and exits 0, or with the exit code of the error it met; return its process id."""
+def fork(work: Callable[[], object], *, log: Path | None = None, is_leader: bool = False) -> int:
+    """Start a child that does the work and exits 0, or with the exit code of the error it met; return its process id.
+
+    Where it is a leader, it and all processes that it starts are a group, whose number is the child's.
+    """
     sys.stdout.flush()
     sys.stderr.flush()
     child = os.fork()
@@ -107,6 +134,8 @@ def fork(work: Callable[[], object], *, log: Path | None = None) -> int:
         return child
     code = 99
     try:
+        if is_leader:
+            os.setpgid(0, 0)
         stream = open(log, "w") if log else open(os.devnull, "w")  # noqa: SIM115
         os.dup2(stream.fileno(), 1)
         os.dup2(stream.fileno(), 2)
@@ -132,7 +161,7 @@ def _exit_code(work: Callable[[], object]) -> int:
     return 0
 
 
-def wait(child: int, timeout: float = 120.0) -> int:
+def wait(child: int, timeout: float = 600.0) -> int:
     """The exit code of a child; minus the signal that ended it; it is ended after the timeout."""
     end = time.monotonic() + timeout
     while time.monotonic() < end:
@@ -140,9 +169,39 @@ def wait(child: int, timeout: float = 120.0) -> int:
         if pid:
             return os.waitstatus_to_exitcode(status)
         time.sleep(0.002)
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
+    end_child(child)
     return -999
+
+
+def end_child(child: int) -> None:
+    """Kill a child, if it still runs."""
+    with contextlib.suppress(ProcessLookupError, ChildProcessError):
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def wait_for_group(leader: int, timeout: float) -> int:
+    """How many processes of a group are still alive after the timeout; those are ended."""
+    end = time.monotonic() + timeout
+    while (alive := _group_members(leader)) and time.monotonic() < end:
+        time.sleep(0.01)
+    for process in alive:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
+    return len(alive)
+
+
+def _group_members(leader: int) -> list[int]:
+    try:
+        os.killpg(leader, 0)
+    except ProcessLookupError:
+        return []
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, _, group = entry.read_text().rpartition(")")[2].split()[:3]
+            found += [int(entry.parent.name)] if int(group) == leader and state != "Z" else []
+    return found
 
 
 def run(work: Callable[[], object], *, log: Path | None = None) -> int:
@@ -150,17 +209,17 @@ def run(work: Callable[[], object], *, log: Path | None = None) -> int:
     return wait(fork(work, log=log))
 
 
-def outcome(folder: Path) -> dict[str, str]:
-    """What must be identical: episodes, metrics without timings, final weights."""
-    found = {}
-    for name in (EPISODES_FILE, WEIGHTS_FILE):
-        found[name] = digest((folder / name).read_bytes())["sha256"]
-    stream = io.StringIO()
-    for line in (folder / METRICS_FILE).read_text().splitlines():
-        record = json.loads(line)
-        record.pop("steps_per_second")
-        stream.write(json.dumps(record) + "\n")
-    found[METRICS_FILE] = digest(stream.getvalue().encode())["sha256"]
+def outcome(*folders: Path) -> dict[str, str]:
+    """What must be identical in each run folder: episodes, metrics without timings, final weights."""
+    found: dict[str, str] = {}
+    for folder in folders:
+        contents = {name: (folder / name).read_bytes() for name in (EPISODES_FILE, WEIGHTS_FILE)}
+        records = [json.loads(line) for line in (folder / METRICS_FILE).read_text().splitlines()]
+        for record in records:
+            record.pop("steps_per_second")
+        contents[METRICS_FILE] = json.dumps(records).encode()
+        trial = f"{folder.parent.name}/{folder.name}"
+        found |= {f"{trial}/{name}": digest(content)["sha256"] for name, content in contents.items()}
     return found
 
 
@@ -168,7 +227,7 @@ def reference(scenario: Scenario, out: Path) -> dict[str, str]:
     """The outcome of the run that nothing happens to."""
     code = run(lambda: scenario.train(out, 0), log=out.with_suffix(".log"))
     assert code == 0, out.with_suffix(".log").read_text()
-    return outcome(scenario.folder(out))
+    return outcome(*scenario.folders(out))
 
 
 def stopped_at(scenario: Scenario, out: Path, *, period: int, step: int) -> Path:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.torture import ROWS
+from tests.faults.torture import DOCUMENT, RESULTS, ROWS, document
 
 ROOT = Path(__file__).parents[2]
 
@@ -30,3 +30,10 @@ def test_nothing_is_lost(name: str, tmp_path: Path) -> None:
     if "skipped" in row["notes"]:
         pytest.skip(row["notes"]["skipped"])
     assert row["tried"] >= max(1, ROWS[name].ci if name != "soak" else 2)
+
+
+def test_the_documentation_says_what_was_tried_and_what_was_lost() -> None:
+    text = DOCUMENT.read_text(encoding="utf-8")
+    assert "<!-- table: torture -->" in text
+    assert document(text) == text, "python -m tests.faults.torture --document"
+    assert {path.stem for path in RESULTS.glob("*.json")} <= set(ROWS)

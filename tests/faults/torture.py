@@ -2,17 +2,22 @@
 
 Each row returns how often a fault was tried and how often something was lost: another outcome than the undisturbed run's, a
 traceback, a hang, a canary. A row with one loss is a defect. Rows: `--rows kills cuts ...`; sizes: `--size ci` or `full`.
+`--jobs 16` spreads the attempts of each row over so many processes. It needs torch, numpy, ale-py, opencv and safetensors.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import errno
 import io
+import itertools
 import json
+import math
 import os
 import pickle
 import random
+import re
 import resource
 import shutil
 import signal
@@ -21,12 +26,12 @@ import sys
 import tempfile
 import time
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -39,6 +44,7 @@ from tests.faults import lab
 from tests.faults.lab import Scenario
 
 RESULTS = Path(__file__).parents[2] / "results" / "torture"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "reliability.md"
 
 SHORT = (
     Scenario("comper-single", "asterix"),
@@ -50,7 +56,21 @@ SHORT = (
 )
 
 
+FULL_SIZE = (
+    Scenario("comper-single", "asterix", frames=400, is_full_size=True),
+    Scenario("dqn", "pong", frames=800, is_full_size=True),
+    Scenario("comper-stacked", "seaquest", frames=800, is_full_size=True),
+)
+POPULATIONS = (
+    Scenario("comper-single", "asterix", "freeway", trials=3, workers=2),
+    Scenario("dqn", "pong", "seaquest", trials=3, processes=2),
+)
+
 KILLS_A_RUN = 5
+ORPHAN_SECONDS = 60.0
+"""How long processes may outlive the one that was killed: those that run trials save first, and the machine may be busy."""
+
+Item = TypeVar("Item")
 
 
 @dataclass
@@ -58,6 +78,10 @@ class Row:
     """One line of the table."""
 
     name: str
+    part: int = 0
+    """Which of several processes this is that share the row's attempts."""
+    num_parts: int = 1
+    deadline: float = math.inf
     tried: int = 0
     losses: int = 0
     notes: dict[str, Any] = field(default_factory=dict)
@@ -74,6 +98,35 @@ class Row:
     def count(self, what: str, number: int = 1) -> None:
         self.notes[what] = self.notes.get(what, 0) + number
 
+    def is_over(self) -> bool:
+        """Whether the time is up that the row was given."""
+        return time.monotonic() > self.deadline
+
+    def mine(self, items: Iterable[Item]) -> Iterator[Item]:
+        """Those that are this process's share, as long as there is time."""
+        for item in list(items)[self.part :: self.num_parts]:
+            if self.is_over():
+                return
+            yield item
+
+    def share(self, count: int) -> int:
+        """How many of all attempts are this process's."""
+        return len(range(count)[self.part :: self.num_parts])
+
+    def add(self, other: Row) -> None:
+        """Add what another process has counted."""
+        self.tried += other.tried
+        self.losses += other.losses
+        self.problems += other.problems
+        for key, value in other.notes.items():
+            is_number = isinstance(value, int | float)
+            before = self.notes.get(key, 0 if is_number else value)
+            self.notes[key] = value if not is_number else max(before, value) if key.startswith(_EXTREMES) else before + value
+
+
+_EXTREMES = ("slowest", "peak")
+"""Notes that begin so are not summed."""
+
 
 @contextmanager
 def laboratory() -> Iterator[Path]:
@@ -87,32 +140,61 @@ def laboratory() -> Iterator[Path]:
 
 def kills(row: Row, count: int, rng: random.Random) -> None:
     """kill -9 at random moments, until the run has finished; several games and both agents."""
+    _kill(row, count, rng, SHORT, period=5)
+
+
+def kills_full_size(row: Row, count: int, rng: random.Random) -> None:
+    """The same with the paper's networks and screens of 84 x 84."""
+    _kill(row, count, rng, FULL_SIZE, period=5)
+
+
+def kills_populations(row: Row, count: int, rng: random.Random) -> None:
+    """The same with six trials in several processes, which must die with the one that started them."""
+    _kill(row, count, rng, POPULATIONS, period=5)
+
+
+def _kill(row: Row, count: int, rng: random.Random, scenarios: tuple[Scenario, ...], *, period: int) -> None:
+    count = row.share(count)
+    row.notes |= {"kills": 0, "runs": 0}
     with laboratory() as folder:
-        references: dict[Scenario, dict[str, str]] = {}
-        while row.notes.get("kills", 0) < count:
-            scenario = SHORT[row.notes.get("runs", 0) % len(SHORT)]
+        references: dict[Scenario, tuple[dict[str, str], float]] = {}
+        while row.notes["kills"] < count and not row.is_over():
+            scenario = scenarios[(row.part + row.notes["runs"]) % len(scenarios)]
             if scenario not in references:
-                references[scenario] = lab.reference(scenario, folder / f"reference-{len(references)}")
-            out = folder / str(row.notes.get("runs", 0))
+                began = time.monotonic()
+                expected = lab.reference(scenario, folder / f"reference-{len(references)}")
+                references[scenario] = expected, time.monotonic() - began
+            expected, seconds = references[scenario]
+            out = folder / str(row.notes["runs"])
             out.mkdir()
-            budget = min(KILLS_A_RUN, count - row.notes.get("kills", 0))
-            num_killed = _kill_until_finished(row, scenario, out, rng, budget)
-            is_same = lab.outcome(scenario.folder(out / "run")) == references[scenario]
-            row.expect(is_same, f"{scenario}: another outcome")
+            budget = min(KILLS_A_RUN, count - row.notes["kills"])
+            num_killed = _kill_until_finished(
+                row, scenario, out, rng, budget, partial(scenario.go_on, out / "run", period), seconds
+            )
+            row.expect(lab.outcome(*scenario.folders(out / "run")) == expected, f"{scenario}: another outcome")
             row.tried += num_killed - 1
             row.count("kills", num_killed)
             row.count("runs")
             shutil.rmtree(out)
 
 
-def _kill_until_finished(row: Row, scenario: Scenario, out: Path, rng: random.Random, budget: int) -> int:
+def _kill_until_finished(
+    row: Row, scenario: Scenario, out: Path, rng: random.Random, budget: int, work: Callable[[], None], seconds: float
+) -> int:
+    """Kill a run so many times at most, each time at a moment of the time that a whole run takes."""
     num_killed = 0
     while True:
-        child = lab.fork(lambda: scenario.go_on(out / "run", 5), log=out / "log")
+        child = lab.fork(work, log=out / "log", is_leader=True)
         if num_killed < budget:
-            time.sleep(rng.uniform(0.0, 0.6))
+            time.sleep(rng.uniform(0.0, seconds))
             os.kill(child, signal.SIGKILL)
         code = lab.wait(child)
+        began = time.monotonic()
+        orphans = lab.wait_for_group(child, ORPHAN_SECONDS)
+        slowest = "slowest seconds until all its processes were gone"
+        row.notes[slowest] = round(max(row.notes.get(slowest, 0.0), time.monotonic() - began), 2)
+        if orphans:
+            row.expect(False, f"{scenario}: left {orphans} processes alive")
         if code == 0:
             return num_killed
         if code != -signal.SIGKILL:
@@ -121,24 +203,34 @@ def _kill_until_finished(row: Row, scenario: Scenario, out: Path, rng: random.Ra
         num_killed += 1
 
 
+CHAINS = (Scenario("comper-single", "asterix"), Scenario("dqn", "pong", seed=1))
+
+
 def cuts(row: Row, count: int, rng: random.Random) -> None:
     """Stop after every single step, and continue in another process from what is on disk."""
+    count = row.share(count)
     with laboratory() as out:
-        scenarios = [Scenario("comper-single", "asterix"), Scenario("dqn", "pong", seed=1)]
-        for place, scenario in enumerate(scenarios):
-            frames = max(100, 5 * (count // len(scenarios)) - 150)
-            scenario = Scenario(scenario.agent, scenario.game, scenario.seed, frames)
-            expected = lab.reference(scenario, out / f"reference-{place}")
-            num_cuts = _cut_every_step(scenario, out / f"run-{place}", out / "log")
-            row.expect(lab.outcome(scenario.folder(out / f"run-{place}")) == expected, f"{scenario}: another outcome")
-            row.tried += num_cuts - 1
+        while row.tried < count and not row.is_over():
+            number = row.notes.get("runs", 0)
+            scenario = CHAINS[(row.part + number) % len(CHAINS)]
+            num_steps = max(20, min(count // 2, count - row.tried))
+            frames = num_steps * (20 if scenario.agent == "dqn" else 5)
+            scenario = dataclasses.replace(scenario, seed=scenario.seed + 2 * (row.part + number), frames=frames)
+            expected = lab.reference(scenario, out / f"reference-{number}")
+            num_cuts = _cut_every_step(scenario, out / f"run-{number}", out / "log", row)
+            row.tried += num_cuts
+            if row.is_over():
+                return
+            row.expect(lab.outcome(scenario.folder(out / f"run-{number}")) == expected, f"{scenario}: another outcome")
+            row.tried -= 1
+            row.count("runs")
 
 
-def _cut_every_step(scenario: Scenario, out: Path, log: Path) -> int:
+def _cut_every_step(scenario: Scenario, out: Path, log: Path, row: Row) -> int:
     num_cuts = 0
-    while (code := lab.run(lambda: _one_step(scenario, out), log=log)) == 9:
+    while (code := lab.run(lambda: _one_step(scenario, out), log=log)) == 9 and not row.is_over():
         num_cuts += 1
-    assert code == 0, log.read_text()
+    assert code == 0 or row.is_over(), log.read_text()
     return num_cuts
 
 
@@ -161,17 +253,15 @@ def write_points(row: Row, count: int, rng: random.Random) -> None:
         scenario = Scenario("dqn", "pong", frames=100)
         expected = lab.reference(scenario, out / "reference")
         for is_half in (False, True):
-            point = 0
-            while True:
+            for point in itertools.count(row.part, row.num_parts):
                 shutil.rmtree(out / "run", ignore_errors=True)
                 work = partial(_die_at, scenario, out / "run", point, half_a_write=is_half, everywhere=bool(count))
                 code = lab.run(work, log=out / "log")
-                if code == 0:
+                if code == 0 or row.is_over():
                     break
                 again = lab.run(partial(scenario.go_on, out / "run", 8), log=out / "log")
                 is_same = again == 0 and lab.outcome(scenario.folder(out / "run")) == expected
                 row.expect(code == 9 and is_same, f"call {point}: {code}, {again}: {(out / 'log').read_text()[-300:]}")
-                point += 1
 
 
 DISK_CALLS = ("write", "fsync", "rename", "replace", "mkdir", "unlink", "rmdir", "ftruncate", "open")
@@ -215,7 +305,7 @@ def damage(row: Row, count: int, rng: random.Random) -> None:
     """The newest checkpoint is torn or has a flipped bit: noticed, the one before it is used, the outcome is the same."""
     with laboratory() as out:
         bases = _bases(out, SHORT[:2], period=9, step=83)
-        for number in range(count):
+        for number in row.mine(range(count)):
             scenario, base, expected = bases[number % len(bases)]
             folder = lab.copy_run(base, out / "copy")
             newest, older = checkpoints.paths(folder)[:2]
@@ -262,7 +352,7 @@ def log_tails(row: Row, count: int, rng: random.Random) -> None:
     """The end of a log is torn or garbage."""
     with laboratory() as out:
         bases = _bases(out, SHORT[:2], period=9, step=83)
-        for number in range(count):
+        for number in row.mine(range(count)):
             scenario, base, expected = bases[number % len(bases)]
             folder = lab.copy_run(base, out / "copy")
             for name in rng.sample(LOG_FILES, rng.randint(1, 2)):
@@ -284,12 +374,12 @@ def disk(row: Row, count: int, rng: random.Random) -> None:
     with laboratory() as out:
         scenario, base, expected = _bases(out, SHORT[1:2])[0]
         largest = max(path.stat().st_size for path in base.rglob("*") if path.is_file())
-        limits = sorted({0, 1, *(rng.randrange(largest) for _ in range(count)), largest - 1})
-        for limit in limits:
+        limits = sorted({0, 1, largest - 1, *(random.Random(count).randrange(largest) for _ in range(count))})
+        for limit in row.mine(limits):
             _expect_clean_stop(row, scenario, base, out, expected, partial(_limit_files, limit), "files of at most")
             row.count("no room")
         for code in (errno.ENOSPC, errno.EIO, errno.EACCES, errno.EROFS):
-            for point in range(_calls_of_a_save(scenario, base, out)) if code == errno.EIO else [0, 1, 2]:
+            for point in row.mine(range(_calls_of_a_save(scenario, base, out)) if code == errno.EIO else [0, 1, 2]):
                 _expect_clean_stop(row, scenario, base, out, expected, partial(_fail_at, code, point), os.strerror(code))
                 row.count(errno.errorcode[code])
 
@@ -375,7 +465,7 @@ def small_disk(row: Row, count: int, rng: random.Random) -> None:
         expected = lab.reference(scenario, out / "reference")
         place = out / "mounted"
         place.mkdir()
-        for megabytes in (1, 2, 4, 6, 8):
+        for megabytes in row.mine([1, 2, 4, 6, 8]):
             if not _mount(place, f"size={megabytes}m"):
                 row.notes["skipped"] = "no right to mount"
                 return
@@ -410,6 +500,8 @@ def _without_preflight(work: Callable[[], None]) -> None:
 def two_writers(row: Row, count: int, rng: random.Random) -> None:
     """A second process on the same run is refused, whatever it wants to do."""
     del count
+    if row.part > 0:
+        return
     with laboratory() as out:
         scenario = Scenario("comper-single", "asterix", frames=2000)
         first = lab.fork(lambda: scenario.train(out / "run", 20))
@@ -426,14 +518,31 @@ def two_writers(row: Row, count: int, rng: random.Random) -> None:
         row.expect(run is not None, "the lock of a dead process still holds")
 
 
+def readers(row: Row, count: int, rng: random.Random) -> None:
+    """A run that is being written is read all the while, and begun anew when it has ended: never called damaged."""
+    with laboratory() as out:
+        count = row.share(count)
+        while row.tried < count and not row.is_over():
+            shutil.rmtree(out / "run", ignore_errors=True)
+            scenario = rng.choice(SHORT)
+            folder = scenario.folder(out / "run")
+            writer = lab.fork(partial(scenario.train, out / "run", 1), log=out / "log")
+            while row.tried < count and not os.waitpid(writer, os.WNOHANG)[0]:
+                if folder.exists():
+                    verdict = verify_run(folder, with_states=rng.random() < 0.7)
+                    row.expect(not verdict.damaged, str(verdict))
+            lab.end_child(writer)
+            row.count("runs")
+
+
 def signals(row: Row, count: int, rng: random.Random) -> None:
     """Each signal: a checkpoint within 5 seconds, exit code 130, and the same outcome after resuming."""
     with laboratory() as out:
         names = ["SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1"]
         slowest = 0.0
         bases = [(scenario, lab.reference(scenario, out / f"reference-{k}")) for k, scenario in enumerate(SHORT[:2])]
-        for number in range(max(count, len(names))):
-            scenario, expected = bases[number % 2]
+        for number in row.mine(range(max(count, len(names)))):
+            scenario, expected = bases[number // len(names) % 2]
             name = names[number % len(names)]
             shutil.rmtree(out / "run", ignore_errors=True)
             child = lab.fork(partial(scenario.train, out / "run", 1000), log=out / "log")
@@ -456,11 +565,12 @@ def signals(row: Row, count: int, rng: random.Random) -> None:
 
 def fuzz(row: Row, count: int, rng: random.Random) -> None:
     """Malformed configurations, checkpoints, logs and memories: one sentence each, no traceback, no hang, memory bounded."""
+    count = row.share(count)
     with laboratory() as out:
         _, base, _ = _bases(out, SHORT[:1])[0]
         folder = lab.copy_run(base, out / "copy")
-        child = lab.fork(lambda: _fuzz_in_child(count, rng, folder, out / "result.json"), log=out / "log")
-        code = lab.wait(child, timeout=60 + count / 20)
+        child = lab.fork(lambda: _fuzz_in_child(row, count, rng, folder, out / "result.json"), log=out / "log")
+        code = lab.wait(child, timeout=36_000)
         if code != 0:
             row.expect(False, f"{code}: {(out / 'log').read_text()[-1000:]}")
             return
@@ -469,15 +579,16 @@ def fuzz(row: Row, count: int, rng: random.Random) -> None:
         row.problems, row.notes = result["problems"][:5], result["notes"]
 
 
-def _fuzz_in_child(count: int, rng: random.Random, folder: Path, result: Path) -> None:
+def _fuzz_in_child(row: Row, count: int, rng: random.Random, folder: Path, result: Path) -> None:
     from tests.faults.fuzzing import fuzz_all
 
-    tried, problems, notes = fuzz_all(count, rng, folder)
+    tried, problems, notes = fuzz_all(count, rng, folder, row)
     result.write_text(json.dumps({"tried": tried, "problems": problems, "notes": notes}))
 
 
 def cli(row: Row, count: int, rng: random.Random) -> None:
     """Random command lines, with little memory: a sentence and an exit code each, no traceback, no hang."""
+    count = row.share(count)
     with laboratory() as out:
         _, base, _ = _bases(out, SHORT[:1])[0]
         place = out / "place"
@@ -485,8 +596,8 @@ def cli(row: Row, count: int, rng: random.Random) -> None:
         lab.reference(SHORT[1], place / "finished")
         torn = lab.copy_run(base, place / "torn")
         (torn / "manifest.json").write_text("{")
-        child = lab.fork(lambda: _cli_in_child(count, rng, place, out / "result.json"), log=out / "log")
-        code = lab.wait(child, timeout=120 + count / 2)
+        child = lab.fork(lambda: _cli_in_child(row, count, rng, place, out / "result.json"), log=out / "log")
+        code = lab.wait(child, timeout=36_000)
         if code != 0:
             row.expect(False, f"{code}: {(out / 'log').read_text()[-1000:]}")
             return
@@ -495,10 +606,10 @@ def cli(row: Row, count: int, rng: random.Random) -> None:
         row.problems, row.notes = result["problems"][:5], result["notes"]
 
 
-def _cli_in_child(count: int, rng: random.Random, place: Path, result: Path) -> None:
+def _cli_in_child(row: Row, count: int, rng: random.Random, place: Path, result: Path) -> None:
     from tests.faults.commands import fuzz_commands
 
-    tried, problems, notes = fuzz_commands(count, rng, place)
+    tried, problems, notes = fuzz_commands(count, rng, place, row)
     result.write_text(json.dumps({"tried": tried, "problems": problems, "notes": dict(sorted(notes.items()))}))
 
 
@@ -518,7 +629,7 @@ def payloads(row: Row, count: int, rng: random.Random) -> None:
         canary, outside = out / "canary", out / "outside"
         _, base, _ = _bases(out, SHORT[:1], period=1, step=89)[0]
         names = sorted(str(path.relative_to(base)) for path in base.rglob("*") if path.is_file())
-        for name in names if count else [name for name in names if "step-" not in name or "step-00000089" in name]:
+        for name in row.mine(name for name in names if count or "step-" not in name or "step-00000089" in name):
             code = lab.run(partial(_try_payloads, name, base, out, canary, outside), log=out / "log")
             row.expect(code == 0 and not canary.exists(), f"as {name}: {code} {(out / 'log').read_text()[-600:]}")
             row.tried += 2 * len(_payloads(canary)) - 1
@@ -594,7 +705,7 @@ def soak(row: Row, count: int, rng: random.Random) -> None:
     """Process memory against frames, once the memories are full; count is the number of frames."""
     del rng
     with laboratory() as out:
-        for agent in ("comper-single", "dqn"):
+        for agent in row.mine(["comper-single", "dqn"]):
             code = lab.wait(lab.fork(partial(_soak_in_child, agent, count // 2, out), log=out / "log"), timeout=36_000)
             if code != 0:
                 row.expect(False, f"{agent}: {code} {(out / 'log').read_text()[-500:]}")
@@ -633,39 +744,96 @@ def _soak_in_child(agent: str, frames: int, out: Path) -> None:
 
 @dataclass(frozen=True)
 class Kind:
-    """A row's title, function and sizes."""
+    """A row's title, function and sizes, with words where a size is no number."""
 
     title: str
     work: Callable[[Row, int, random.Random], None]
     ci: int
     full: int
+    words: tuple[str, str] | None = None
+
+    @property
+    def sizes(self) -> tuple[str, str]:
+        """The sizes as the documentation shows them."""
+        return self.words or (f"{self.ci:,}", f"{self.full:,}")
 
 
 ROWS = {
     "kills": Kind("kill -9 at random moments; outcome identical", kills, 10, 300),
+    "kills_full_size": Kind("kill -9 with the paper's networks and screens; outcome identical", kills_full_size, 2, 30),
+    "kills_populations": Kind(
+        "kill -9 of six trials in two workers or processes; none is left, outcome identical", kills_populations, 2, 30
+    ),
     "cuts": Kind("stopped after every step of a run; outcome identical", cuts, 50, 1_000),
-    "write_points": Kind("ended at every call that changes the disk, or in mid-write; outcome identical", write_points, 0, 1),
+    "write_points": Kind(
+        "ended at every call that changes the disk, or in mid-write; outcome identical",
+        write_points, 0, 1, ("every call of one save", "every call of a run"),
+    ),
     "damage": Kind("newest checkpoint torn or flipped: noticed, older one used, outcome identical", damage, 50, 1_000),
     "log_tails": Kind("log tail torn or garbage; outcome identical", log_tails, 50, 1_000),
-    "disk": Kind("no room at any byte, EIO, EACCES, EROFS: told, outcome identical afterwards", disk, 10, 200),
-    "small_disk": Kind("a small or read-only file system: told, outcome identical afterwards", small_disk, 0, 0),
-    "two_writers": Kind("a second process on the run: refused", two_writers, 0, 0),
+    "disk": Kind(
+        "no room at any byte, EIO, EACCES, EROFS: reported, outcome identical afterwards", disk, 10, 200, ("43", "about 230")
+    ),
+    "small_disk": Kind(
+        "a small or read-only file system: reported, outcome identical afterwards", small_disk, 0, 0, ("15", "15")
+    ),
+    "two_writers": Kind("a second process on the run: refused", two_writers, 0, 0, ("7", "7")),
+    "readers": Kind("a run verified while it is written: never called damaged", readers, 100, 5_000),
     "signals": Kind("SIGINT, SIGTERM, SIGHUP, SIGUSR1: saved within 5 s, outcome identical", signals, 4, 100),
     "fuzz": Kind("malformed configurations, checkpoints, logs, memories: one sentence", fuzz, 5_000, 200_000),
-    "cli": Kind("random command lines: a sentence and an exit code, no traceback", cli, 300, 10_000),
-    "payloads": Kind("pickle, zip, npz, link, folder in place of every file: nothing runs", payloads, 0, 1),
-    "soak": Kind("memory against frames", soak, 100_000, 1_000_000),
-}
+    "cli": Kind("random command lines in 6 GB of memory: a sentence and an exit code", cli, 300, 10_000),
+    "payloads": Kind(
+        "pickle, zip, npz, link, folder in place of every file: nothing runs", payloads, 0, 1, ("newest checkpoint", "all")
+    ),
+    "soak": Kind(
+        "two runs whose memories are full: less than 8 MB more in the second half of the frames",
+        soak, 100_000, 1_000_000, ("100,000 frames", "1,000,000 frames"),
+    ),
+}  # fmt: skip
 
 
-def run_row(name: str, size: str, seed: int, count: int | None = None) -> Row:
-    """Run one row."""
-    kind = ROWS[name]
-    row = Row(name)
-    began = time.monotonic()
-    kind.work(row, count if count is not None else getattr(kind, size), random.Random(seed))
+TABLE = re.compile(r"(<!-- table: torture -->\n).*?(<!-- end of table -->)", re.DOTALL)
+
+
+def table(results: Path = RESULTS) -> str:
+    """The table of docs/reliability.md, from what the results hold."""
+    lines = ["| fault | `make test` | `make torture` | tried | lost |", "| --- | --- | --- | --- | --- |"]
+    for name, kind in ROWS.items():
+        path = results / f"{name}.json"
+        row = json.loads(path.read_text()) if path.exists() else {"tried": 0, "losses": 0}
+        lines.append(f"| {kind.title} | {kind.sizes[0]} | {kind.sizes[1]} | {row['tried']:,} | {row['losses']} |")
+    return "".join(line + "\n" for line in lines)
+
+
+def document(text: str) -> str:
+    """The documentation with the table as it is now."""
+    return TABLE.sub(lambda match: match[1] + table() + match[2], text)
+
+
+def run_row(name: str, size: str, seed: int, count: int | None = None, jobs: int = 1, minutes: float = math.inf) -> Row:
+    """Run one row, in so many processes, for so many minutes at most."""
+    kind, row, began = ROWS[name], Row(name), time.monotonic()
+    number = count if count is not None else getattr(kind, size)
+    with laboratory() as out:
+        children = [
+            lab.fork(
+                partial(_run_part, Row(name, part, jobs, began + 60 * minutes), number, seed, out), log=out / f"{part}.log"
+            )
+            for part in range(jobs)
+        ]
+        for part, child in enumerate(children):
+            code = lab.wait(child, timeout=36_000)
+            if code == 0:
+                row.add(Row(**json.loads((out / f"{part}.json").read_text())))
+            else:
+                row.expect(False, f"part {part}: {code}: {(out / f'{part}.log').read_text()[-1000:]}")
     row.seconds = round(time.monotonic() - began, 1)
     return row
+
+
+def _run_part(row: Row, count: int, seed: int, out: Path) -> None:
+    ROWS[row.name].work(row, count, random.Random(f"{seed} {row.part}"))
+    (out / f"{row.part}.json").write_text(json.dumps(asdict(row)))
 
 
 def main() -> int:
@@ -675,19 +843,31 @@ def main() -> int:
     parser.add_argument("--size", choices=["ci", "full"], default="full")
     parser.add_argument("--count", type=int, help="instead of the size's own counts")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--minutes", type=float, default=math.inf, help="stop a row after so many, and count what was tried")
+    parser.add_argument("--jobs", type=int, default=1, help="processes that share the attempts of a row")
     parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--document", action="store_true", help="run nothing; put the results into docs/reliability.md")
     args = parser.parse_args()
+    if args.document:
+        DOCUMENT.write_text(document(DOCUMENT.read_text()))
+        return 0
     args.out.mkdir(parents=True, exist_ok=True)
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # the processes are the parallelism
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # the rows are about CPUs, and a process that holds a GPU must not fork
     lab.prepare()
     losses = 0
     for name in args.rows:
-        row = run_row(name, args.size, args.seed, args.count)
+        row = run_row(name, args.size, args.seed, args.count, args.jobs, args.minutes)
         losses += row.losses
         notes = ", ".join(f"{key}: {value}" for key, value in row.notes.items())
         print(f"{ROWS[name].title:<82} tried {row.tried:>7,}  lost {row.losses}  {row.seconds:>7.1f} s  {notes}", flush=True)
         for problem in row.problems[:5]:
             print(f"    {problem}", flush=True)
-        (args.out / f"{name}.json").write_text(json.dumps({"title": ROWS[name].title, **asdict(row)}, indent=2) + "\n")
+        kept = {key: value for key, value in asdict(row).items() if "part" not in key and key != "deadline"}
+        (args.out / f"{name}.json").write_text(
+            json.dumps({"title": ROWS[name].title, **kept, "jobs": args.jobs}, indent=2) + "\n"
+        )
     return 1 if losses else 0
 
 

@@ -414,12 +414,13 @@ def test_training_sets_of_any_lengths_train_as_each_alone(
 @pytest.mark.parametrize("is_stacked", [True, False])
 def test_each_trials_inputs_are_scaled_to_its_own_last_training_set(is_stacked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stacking, "computes_together", lambda device: is_stacked)
-    learner = qlstm_learner((0, 1, 2), scales_inputs=True)
-    sets = [training_set(size, seed=size) for size in (7, 600, 5)]
+    learner = qlstm_learner((0, 1, 2, 3), scales_inputs=True)
+    sets = [training_set(size, seed=size) for size in (7, 600, 5, 9)]
+    sets[1].transitions.r[-1] = 50.0  # the largest comes last
     sets[2].transitions.r[:] = 0.25  # always the same reward: it is shifted, and its range counts as 1
-    learner.fit(sets, [0, 1, 2])
-    learner.fit([training_set(0), training_set(3, seed=9)], [0, 1])  # nothing new for the first and the last
-    for trial, last in ((0, sets[0]), (1, training_set(3, seed=9)), (2, sets[2])):
+    learner.fit(sets, [0, 1, 2, 3])
+    learner.fit([training_set(0), training_set(3, seed=9)], [0, 3])  # something new for the last trial alone
+    for trial, last in ((0, sets[0]), (1, sets[1]), (2, sets[2]), (3, training_set(3, seed=9))):
         inputs = sequences(last.transitions, last.q_history, 1)[:, 0]
         inputs[:, SIZE] *= NUM_ACTIONS - 1
         low, span = inputs.amin(0), inputs.amax(0) - inputs.amin(0)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from comper.errors import DamagedFileError, UsageError
-from comper.memory.array_folder import MAX_MANIFEST_BYTES, StoredArray, read, write
+from comper.memory.array_folder import MAX_MANIFEST_BYTES, StoredArray, letters, read, write
 
 Arrays = Mapping[str, np.ndarray[Any, np.dtype[Any]]]
 
@@ -116,3 +116,10 @@ def test_an_array_that_was_changed_or_is_gone_is_refused(folder: Path) -> None:
     path.unlink()
     with pytest.raises(DamagedFileError, match=r"floats-.*: this file is missing"):
         read(folder)
+
+
+def test_names_are_letters_and_all_different() -> None:
+    names = [letters(i) for i in range(2000)]
+    assert len(set(names)) == 2000
+    assert all(name.isalpha() and name.islower() for name in names)
+    assert names[:3] == ["a", "b", "c"]

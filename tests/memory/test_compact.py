@@ -191,6 +191,14 @@ def test_no_transitions_are_drawn_if_none_are_wanted() -> None:
         ({"observation_shape": (2, 0)}, "observation_shape"),
         ({"observation_shape": (), "frame_stack": True}, "observation_shape"),
         ({"compression": "rar"}, "compression = 'rar'"),
+        ({"compression": ["zlib"]}, "compression = "),
+        ({"capacity": 2.5}, "capacity = 2.5: must be an integer"),
+        ({"capacity": None}, "capacity = None: must be an integer"),
+        ({"observation_shape": 84}, "observation_shape = 84: must be a tuple of integers"),
+        ({"observation_shape": ("84",)}, "observation_shape = '84': must be an integer"),
+        ({"similarity": None}, "similarity = None: must be a finite number"),
+        ({"similarity": "near"}, "similarity = 'near': must be a finite number"),
+        ({"dtype": "pixels"}, "dtype = 'pixels': must be a kind of number"),
     ],
 )
 def test_wrong_settings_are_errors(wrong: dict[str, Any], message: str) -> None:
@@ -207,13 +215,18 @@ def test_wrong_settings_are_errors(wrong: dict[str, Any], message: str) -> None:
         ({"action": 0.5}, "integer"),
         ({"reward": float("nan")}, "finite"),
         ({"reward": 1e39}, "finite"),
+        ({"reward": None}, "reward = None: must be a finite number"),
+        ({"reward": 10**400}, "must be a finite number"),
+        ({"action": None}, "action = None: must be an integer"),
+        ({"observation": None}, "observation of object"),
+        ({"observation": [[1], [2, 3]]}, "observation"),
     ],
 )
 def test_a_wrong_transition_is_an_error_and_changes_nothing(wrong: dict[str, Any], message: str) -> None:
     memory = CompactMemory(5, (2,))
     right: dict[str, Any] = {"observation": pixels(1, 2), "action": 0, "reward": 0.0}
     right |= {"next_observation": pixels(3, 4), "terminated": False}
-    with pytest.raises((ValueError, TypeError), match=message):
+    with pytest.raises(ValueError, match=message):
         memory.add(**right | wrong)
     assert (len(memory), len(memory._store)) == (0, 0)
     memory.add(**right)
@@ -229,6 +242,22 @@ def test_observations_that_are_no_numbers_are_errors() -> None:
 def test_an_empty_memory_refuses_to_sample() -> None:
     with pytest.raises(ValueError, match="empty"):
         CompactMemory(5, (2,)).sample(1)
+
+
+@pytest.mark.parametrize("n", [-1, 2.5, None, "3"])
+def test_a_wrong_number_of_samples_is_an_error(n: Any) -> None:
+    memory = CompactMemory(5, (2,))
+    played(memory, 3)
+    with pytest.raises(ValueError, match=r"n = .*: must be"):
+        memory.sample(n)
+
+
+def test_the_memory_says_what_it_is() -> None:
+    memory = CompactMemory(50, (4, 84, 84), frame_stack=True, compression="zlib")
+    played(memory, 3)
+    text = repr(memory)
+    assert text.startswith("<CompactMemory: 3 of 50 sets of 3 transitions, 0.")
+    assert text.endswith("MB; observations uint8(4, 84, 84), similarity 0, compression 'zlib'>")
 
 
 # Random operations against a plain list.

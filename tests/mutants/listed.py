@@ -172,7 +172,7 @@ LEARNERS = of(
     ("stacked updates of all trials are counted", "self._num_updates += 1.0 if active is None else active", "self._num_updates += 1.0"),
     ("the number of updates is not read back", '        self._num_updates[trial] = state["num_updates"]\n', ""),
     ("the averages are not read back", "            overwrite(self._population.of_trial(groups, trial), state[name])\n", "            pass\n"),
-    ("weights go up the gradient", "w.addcmul_(g, scale, value=-self.step_size)\n\n\ndef", "w.addcmul_(g, scale, value=self.step_size)\n\n\ndef"),
+    ("weights go up the gradient", "w.addcmul_(g, scale, value=-self.step_size)\n\n    def coefficients(self) -> dict[str, float] | None:\n        share, mean_share", "w.addcmul_(g, scale, value=self.step_size)\n\n    def coefficients(self) -> dict[str, float] | None:\n        share, mean_share"),
 ) + of(
     "learners/optimisers.py", "agents/test_dqn.py",
     ("Table 5: step size", "step_size=config.step_size", "step_size=0.00025"),

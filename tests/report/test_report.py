@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -108,6 +109,17 @@ def test_nothing_to_report_is_said(make_run: MakeRun, tmp_path: Path) -> None:
     (folder / "manifest.json").write_text("{")
     with pytest.raises(DamagedFileError, match="No run can be reported"):
         report([tmp_path], tmp_path / "out", progress=False)
+
+
+@pytest.mark.usefixtures("no_figures")
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes here")
+@pytest.mark.timeout(60)
+def test_a_pipe_in_place_of_an_earlier_index_is_not_waited_for(make_run: MakeRun, tmp_path: Path) -> None:
+    make_run()
+    (tmp_path / "out").mkdir()
+    os.mkfifo(tmp_path / "out" / "report.json")
+    report([tmp_path / "runs"], tmp_path / "out", progress=False)
+    assert (tmp_path / "out" / "report.json").is_file()
 
 
 @pytest.mark.usefixtures("no_figures")

@@ -189,8 +189,7 @@ def test_names_of_folders_reach_no_terminal_unescaped(
 def test_every_recorded_result_is_whole(archive: Path, tmp_path: Path) -> None:
     with tarfile.open(archive) as tar:
         tar.extractall(tmp_path, filter="data")
-    # Weights are not archived: what scores and curves rest on is.
-    verdicts = [verify_run(path, with_states=False) for path in find_runs([tmp_path])]
+    verdicts = [verify_run(path) for path in find_runs([tmp_path])]
     assert verdicts
     assert not [str(verdict) for verdict in verdicts if verdict.damaged]
 

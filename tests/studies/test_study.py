@@ -99,7 +99,7 @@ def test_one_trial_that_fails_does_not_keep_the_others_and_the_report_from_being
 
 def test_a_want_of_room_ends_the_study_with_the_command_that_goes_on(tmp_path: Path, plan: Plan) -> None:
     here = Here(dict.fromkeys(range(4), ResourceError("The disk is full.")))
-    with pytest.raises(ResourceError, match="The disk is full. .* the same command goes on with it: `comper study x`"):
+    with pytest.raises(ResourceError, match=r"The disk is full. .* the same command goes on with it: `comper study x`"):
         run_study(open_study(plan, tmp_path / "study"), OPTIONS, command="comper study x", run=here)
 
 

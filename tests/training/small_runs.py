@@ -29,7 +29,7 @@ def start(out: Path, *, trials: int = 1, period: int | None = 10, **settings: An
         "show_progress": False,
         "processes": 1,
     }
-    train("asterix", checkpoint_period_steps=period, **options, **(SMALL | settings))
+    train("asterix", checkpoint_period_steps=period, **(options | SMALL | settings))
     return out / RUN
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
 
-from comper import evaluate, load, resume, train
+from comper import Evaluation, evaluate, load, resume, train
 from comper.agents.registry import find_agent
+from comper.cli import main
 from comper.errors import OutsideCodeError, StoppedError, UsageError
 from comper.training.checkpointing import Checkpointer
 from comper.training.randomness import environment_seed, evaluation_seed
@@ -218,7 +221,7 @@ def test_runs_of_unlike_environments_are_resumed_one_after_the_other(tmp_path: P
 def test_one_environment_that_cannot_be_resumed_switches_checkpoints_off_and_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = QUICK | {"show_progress": True}
+    options = QUICK | {"show_progress": True, "processes": 1}  # in processes of their own, the other is saved
     short: dict[str, Any] = {"frames": 100, "episode_cap_frames": 100, "checkpoint_period_steps": 10}
     folders = train(["freeway", "qbert"], "random", out=tmp_path, **short, **options)
     assert not any((folder / "checkpoints").exists() for folder in folders)
@@ -261,3 +264,84 @@ def test_settings_are_known_by_their_synonyms_and_as_whole_numbers(tmp_path: Pat
     assert "step_size = 0.001\n" in config
     assert "discount = 0.9\n" in config
     assert "frames = 100\n" in config
+
+
+@pytest.fixture(scope="module")
+def saved_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with checkpoints at steps 200 and 300."""
+    out = tmp_path_factory.mktemp("saved")
+    return train("gym:CartPole-v1", "dqn", out=out, checkpoint_period_steps=100, **SMALL, **QUICK)[0]
+
+
+def test_a_checkpoint_is_evaluated_with_its_own_weights(saved_run: Path) -> None:
+    early, late = (load(saved_run, checkpoint=step, device="cpu") for step in (200, 300))
+    final = load(saved_run, device="cpu")
+    assert (early.step, late.step) == (200, 300)
+    assert final.step is not None
+    assert final.step > 300
+    observation = np.full(4, 0.1, np.float32)
+    values = [policy.q_values(observation).tolist() for policy in (early, late, final)]
+    assert values[0] != values[1] != values[2]
+    result = evaluate(saved_run, checkpoint=200, episodes=2, device="cpu", show_progress=False)
+    assert (result.step, result.run) == (200, str(saved_run))
+    with pytest.raises(UsageError, match=r"has no checkpoint at step 250\. Its checkpoints: 200, 300\."):
+        load(saved_run, checkpoint=250)
+
+
+def test_the_command_evaluates_all_runs_of_a_folder_and_prints_json(
+    saved_run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = saved_run.parents[2]
+    train("gym:CartPole-v1", "random", frames=50, out=out, **QUICK)
+    assert main(["evaluate", str(out), "--episodes", "2", "--device", "cpu", "--json"]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["agent"] for line in lines] == ["dqn", "random"]
+    assert all(len(line["scores"]) == 2 and line["interval"][0] <= line["mean"] <= line["interval"][1] for line in lines)
+    assert lines[1]["step"] is None
+    assert main(["evaluate", str(saved_run), "--episodes", "1", "--device", "cpu", "--checkpoint", "200"]) == 0
+    assert "dqn on gym:CartPole-v1, weights of step 200: mean score" in capsys.readouterr().out
+    assert main(["evaluate", str(out), "--checkpoint", "200", "--episodes", "1", "--device", "cpu"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out.startswith(f"{saved_run}: dqn on")  # what could be played was
+    assert "the agent random learns nothing" in captured.err
+
+
+def test_a_score_counts_as_above_the_floor_where_its_whole_interval_is() -> None:
+    results = [Evaluation("a", "e", 0.0, scores, 10.0) for scores in ((12.0, 13.0, 14.0), (2.0, 13.0, 30.0), (1.0, 2.0))]
+    assert [result.is_above_floor for result in results] == [True, False, False]
+    assert [str(result).rpartition(": ")[2] for result in results] == ["10.0 (above it)", *["10.0 (not above it)"] * 2]
+    assert dataclasses.replace(results[0], floor=None).is_above_floor is None
+
+
+def test_the_interval_of_very_many_episodes_is_drawn_in_parts() -> None:
+    rng = np.random.default_rng(0)
+    result = Evaluation("a", "e", 0.0, tuple(rng.normal(5, 2, 30_000).tolist()), None)
+    low, high = result.interval(num_resamples=200)
+    assert high - low == pytest.approx(2 * 1.96 * 2 / 30_000**0.5, rel=0.2)
+    assert low < result.mean < high
+
+
+@pytest.mark.parametrize("name", ["CartPole-v1", "FrozenLake-v1"])
+def test_a_policy_plays_in_a_plain_gymnasium_loop(name: str, tmp_path: Path) -> None:
+    (run,) = train(f"gym:{name}", "dqn", out=tmp_path, **SMALL, **QUICK)
+    policy, env = load(run, device="cpu"), gymnasium.make(name)
+    observation, _ = env.reset(seed=0)
+    for _ in range(30):
+        action = policy.predict(observation)
+        assert policy.q_values().argmax() == action
+        observation, _, terminated, truncated, _ = env.step(action)
+        if terminated or truncated:
+            policy.reset()
+            observation, _ = env.reset()
+    if name == "FrozenLake-v1":
+        assert np.array_equal(policy.q_values(3), policy.q_values(np.arange(16) == 3))
+        with pytest.raises(ValueError, match="observation 99: expected 0 to 15"):
+            policy.predict(99)
+
+
+def test_an_agent_without_q_values_says_so(tmp_path: Path) -> None:
+    (folder,) = train("gym:CartPole-v1", "random", frames=50, out=tmp_path, **QUICK)
+    policy = load(folder, device="cpu")
+    assert not policy.has_q_values
+    with pytest.raises(UsageError, match="The agent random has no Q-values"):
+        policy.q_values(np.zeros(4, np.float32))

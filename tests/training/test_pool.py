@@ -217,11 +217,31 @@ def is_below(pid: int, folder: Path) -> bool:
 
 @pytest.mark.slow
 def test_what_a_killed_parent_leaves_is_saved_and_goes_on_to_the_same_bits(tmp_path: Path, undisturbed: Path) -> None:
-    process = subprocess.Popen(command(tmp_path), env={**os.environ, "PYTHONPATH": str(ROOT / "src")})
+    process = subprocess.Popen(command(tmp_path), text=True, env={**os.environ, "PYTHONPATH": str(ROOT / "src")})
     wait_for(lambda: list(tmp_path.glob(f"{AGENT}/seed-*/checkpoints/step-*")), process)
     process.kill()
     process.wait()
     wait_for(lambda: unlocked(tmp_path))
+    resume(tmp_path, device="cpu", processes=2, show_progress=False)
+    assert same_as(undisturbed, tmp_path / AGENT)
+
+
+@pytest.mark.slow
+@needs_proc
+def test_a_full_disk_in_one_process_stops_and_saves_the_others(tmp_path: Path, undisturbed: Path) -> None:
+    import resource
+
+    def small_files() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))  # checkpoints are larger, manifests and logs are not
+
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    result = subprocess.run(
+        command(tmp_path), env=environment, preexec_fn=small_files, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 4, result.stderr
+    assert result.stderr.count("cannot be written (File too large)") == 1
+    assert "The other trials were stopped and saved: continue with `comper resume " in result.stderr
+    assert "Traceback" not in result.stderr
     resume(tmp_path, device="cpu", processes=2, show_progress=False)
     assert same_as(undisturbed, tmp_path / AGENT)
 

@@ -15,7 +15,7 @@ from comper.runs.files import digest
 from comper.runs.manifest import Manifest
 from comper.runs.states import unpack_weights
 from comper.training.train import train
-from comper.training.weights import saved_weights
+from comper.training.weights import saved_weights, whole_checkpoints
 from tests.training.small_runs import interrupted, start
 
 
@@ -80,3 +80,18 @@ def test_an_agent_that_learns_nothing_has_no_weights(tmp_path: Path) -> None:
     (folder,) = train("gym:CartPole-v1", "random", frames=30, out=tmp_path, **options)
     with pytest.raises(UsageError, match="this agent has no weights"):
         saved_weights(folder, Manifest.read(folder))
+
+
+def test_weights_of_any_checkpoint_can_be_had_and_a_missing_one_names_the_others(stopped: Path, finished: Path) -> None:
+    manifest = Manifest.read(stopped)
+    steps = [checkpoint.step for checkpoint in whole_checkpoints(stopped)]
+    assert steps == sorted(steps)
+    assert steps[-1] == 35
+    weights, about = saved_weights(stopped, manifest, step=steps[0])
+    assert about["step"] == steps[0]
+    latest, _ = saved_weights(stopped, manifest)
+    assert not np.array_equal(weights["q_network"]["Dense2.bias"], latest["q_network"]["Dense2.bias"])
+    with pytest.raises(UsageError, match=rf"no checkpoint at step 36\. Its checkpoints: .*{steps[-1]}\."):
+        saved_weights(stopped, manifest, step=36)
+    with pytest.raises(UsageError, match=r"It has none: .* Train with --checkpoint-period-steps N"):
+        saved_weights(finished, Manifest.read(finished), step=10)

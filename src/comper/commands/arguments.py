@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from comper.settings import whole_number
+
+if TYPE_CHECKING:
+    from comper.training.hooks import HookMaker
 
 
 def folder(text: str) -> Path:
@@ -29,6 +33,16 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workers", type=whole_number, metavar="N", help=text)
     text = "agent steps between checkpoints; 0: never (default: 5,000 steps or 2 minutes, under 1 %% of the time)"
     parser.add_argument("--checkpoint-period-steps", type=whole_number, metavar="N", help=text)
+    parser.add_argument("--tensorboard", metavar="DIR", help="write curves for TensorBoard below this folder")
+    parser.add_argument("--wandb", metavar="PROJECT", help="send curves to this project of Weights & Biases")
+
+
+def tracking_hooks(args: argparse.Namespace) -> list[HookMaker]:
+    """What --tensorboard and --wandb ask for."""
+    from comper.training.trackers import TensorBoard, WeightsAndBiases
+
+    makers: list[HookMaker] = [] if args.tensorboard is None else [TensorBoard(args.tensorboard)]
+    return makers if args.wandb is None else [*makers, WeightsAndBiases(args.wandb)]
 
 
 def add_device(parser: argparse.ArgumentParser) -> None:
@@ -47,3 +61,9 @@ def add_trust(parser: argparse.ArgumentParser) -> None:
     """--trust MODULE."""
     text = "a module from outside comper that the run needs and that may be imported; may be repeated"
     parser.add_argument("--trust", action="append", default=[], metavar="MODULE", help=text)
+
+
+def add_checkpoint(parser: argparse.ArgumentParser) -> None:
+    """--checkpoint STEP."""
+    text = "the agent step of a checkpoint (default: the final weights, or the newest checkpoint of an unfinished run)"
+    parser.add_argument("--checkpoint", type=whole_number, metavar="STEP", help=text)

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 from typing import Any
 
-from comper.commands.arguments import add_device, add_trust, example
-from comper.errors import DamagedFileError, UsageError
+from comper.commands.arguments import add_checkpoint, add_device, add_trust, example
+from comper.errors import DamagedFileError, UsageError, printable
 from comper.settings import whole_number
 
 
 def add_evaluate(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     """The arguments of `comper evaluate`."""
-    example(parser, "comper evaluate runs/dqn/pong/seed-0 --episodes 30")
+    example(
+        parser,
+        "comper evaluate runs/dqn/pong/seed-0 --episodes 30",
+        "comper evaluate runs/dqn/pong/seed-0 --checkpoint 5000 --json",
+        "comper evaluate runs",
+    )
     parser.set_defaults(run=_evaluate)
-    parser.add_argument("folder", type=Path, metavar="RUN", help="a run folder with saved weights")
+    parser.add_argument("folders", nargs="+", type=Path, metavar="RUN", help="a run folder, or a folder above runs")
+    add_checkpoint(parser)
     parser.add_argument(
         "--episodes", type=whole_number, default=10, metavar="N", help="episodes to play (default: %(default)s)"
     )
@@ -25,16 +32,29 @@ def add_evaluate(parser: argparse.ArgumentParser, argv: list[str]) -> None:
         "--seed", type=whole_number, default=0, metavar="N", help="seed of the episodes (default: %(default)s)"
     )
     add_device(parser)
+    parser.add_argument("--json", action="store_true", help="one line of JSON for each run")
     add_trust(parser)
 
 
 def _evaluate(args: argparse.Namespace) -> int:
+    from comper.runs.folder import find_runs
     from comper.training.evaluation import evaluate
 
-    result = evaluate(
-        args.folder, episodes=args.episodes, epsilon=args.epsilon, seed=args.seed, device=args.device, trust=args.trust
-    )
-    print(result)
+    runs = find_runs(args.folders)
+    if not runs:
+        raise UsageError(f"No run in {', '.join(map(str, args.folders))}. One is called like runs/dqn/freeway/seed-0.")
+    for run in runs:
+        result = evaluate(
+            run,
+            episodes=args.episodes,
+            epsilon=args.epsilon,
+            checkpoint=args.checkpoint,
+            seed=args.seed,
+            device=args.device,
+            trust=args.trust,
+        )
+        name = f"{run}: " if len(runs) > 1 else ""
+        print(json.dumps(result.to_json()) if args.json else printable(f"{name}{result}"), flush=True)
     return 0
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from comper.commands.arguments import add_run_options, add_threads, add_trust, example, folder
+from comper.commands.arguments import add_run_options, add_threads, add_trust, example, folder, tracking_hooks
 from comper.errors import LeftOutError, UsageError
 from comper.importing import require_extras
 from comper.settings import add_flags, flag_values, read_settings, whole_number
@@ -63,6 +63,7 @@ def _train(args: argparse.Namespace) -> int:
     from comper.environments.floors import all_floors
 
     require_extras("train", *needed_extras(args.environments))  # before torch and its company are imported
+    from comper.training.hooks import checked_hooks
     from comper.training.options import RunOptions, resolve_settings
     from comper.training.train import find_environments, train_population
 
@@ -71,6 +72,7 @@ def _train(args: argparse.Namespace) -> int:
     # The file is checked by itself first, so that an error names the place it is in.
     resolve_settings(args.agent, environments, from_file, where=str(args.config or "train"))
     settings = resolve_settings(args.agent, environments, from_file | flag_values(args), where="train")
+    hooks = checked_hooks(tracking_hooks(args))
     options = RunOptions(
         args.device,
         args.workers,
@@ -78,6 +80,7 @@ def _train(args: argparse.Namespace) -> int:
         processes=args.processes,
         threads=args.threads,
         floors=None if args.floors is None else all_floors(args.floors),
+        hooks=hooks,
     )
     return print_all_scores(
         lambda: train_population(environments, settings, seed=args.seed, trials=args.trials, out=args.out, options=options),
@@ -125,6 +128,7 @@ def _resume(args: argparse.Namespace) -> int:
         "processes": args.processes,
         "checkpoint_period_steps": args.checkpoint_period_steps,
         "trust": args.trust,
+        "hooks": tracking_hooks(args),
     }
     if args.weights_only:
         return _print_scores(resume_weights_only(args.folders, out=args.out, **options))

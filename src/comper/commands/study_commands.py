@@ -6,7 +6,7 @@ import argparse
 import shlex
 from pathlib import Path
 
-from comper.commands.arguments import add_run_options, add_threads, add_trust, example, folder
+from comper.commands.arguments import add_run_options, add_threads, add_trust, example, folder, tracking_hooks
 
 
 def add_study(parser: argparse.ArgumentParser, argv: list[str]) -> None:
@@ -29,12 +29,19 @@ def add_study(parser: argparse.ArgumentParser, argv: list[str]) -> None:
 def _study(args: argparse.Namespace) -> int:
     from comper.commands.run_commands import print_all_scores
     from comper.studies.plan import read_plan
+    from comper.studies.ray_cluster import RayRunner
     from comper.studies.study import open_study, run_study
+    from comper.training.hooks import checked_hooks
     from comper.training.options import RunOptions
     from comper.training.pool import run_jobs
 
     options = RunOptions(
-        args.device, args.workers, args.checkpoint_period_steps, processes=args.processes, threads=args.threads
+        args.device,
+        args.workers,
+        args.checkpoint_period_steps,
+        processes=args.processes,
+        threads=args.threads,
+        hooks=checked_hooks(tracking_hooks(args)),
     )
     plan = read_plan(args.plan, trusted=args.trust)
     study = open_study(plan, args.out or Path("studies", plan.name))
@@ -42,7 +49,9 @@ def _study(args: argparse.Namespace) -> int:
         return _print_jobs(study, options)
     words = ["comper", "study", args.plan, "--out", str(study.out), *(word for m in args.trust for word in ("--trust", m))]
     command = shlex.join([*words, *(["--ray", args.ray] if args.ray else [])])
-    return print_all_scores(lambda: run_study(study, options, command=command, run=run_jobs))
+    return print_all_scores(
+        lambda: run_study(study, options, command=command, run=RayRunner(args.ray) if args.ray else run_jobs)
+    )
 
 
 def _print_jobs(study: object, options: object) -> int:

@@ -158,6 +158,14 @@ class GymnasiumGame:
         self._env.set_state(state["environment"])
         self._env.np_random.bit_generator.state = state["environment_rng"]
 
+    def render(self) -> Any:
+        inner = self._env.unwrapped
+        # Gymnasium wants the mode when an environment is made; training makes them without, as some draw at every step then.
+        modes = (getattr(inner, "metadata", None) or {}).get("render_modes", ())
+        if getattr(inner, "render_mode", None) is None and "rgb_array" in modes:
+            inner.render_mode = "rgb_array"
+        return self._env.render() if hasattr(self._env, "render") else None
+
     def close(self) -> None:
         self._env.close()
 

@@ -86,6 +86,9 @@ class MinAtarGame:
     def set_state(self, state: dict[str, Any]) -> None:
         raise NotImplementedError
 
+    def render(self) -> None:
+        """MinAtar draws only in windows of its own; its observation is a picture already."""
+
     def close(self) -> None:
         """Nothing is open."""
 

@@ -61,6 +61,10 @@ class Game(Protocol):
         """Continue from what `get_state` returned."""
         ...
 
+    def render(self) -> Any:
+        """The screen in colour (rows, columns, 3), where the game can draw one; else None."""
+        ...
+
     def close(self) -> None:
         """Release what the game holds."""
         ...
@@ -136,6 +140,10 @@ class SeededEnvironment:
         self._is_playing = False
         if state["is_playing"]:
             self._play_again(state)
+
+    def render(self) -> Any:
+        """The screen in colour (rows, columns, 3), where the game can draw one; else None."""
+        return self._game.render()
 
     def close(self) -> None:
         """Release what the game holds."""
@@ -268,6 +276,10 @@ class HeldActions:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue exactly from what `state_dict` returned."""
         self._environment.load_state_dict(state)
+
+    def render(self) -> Any:
+        """The screen in colour, where the environment can draw one; else None."""
+        return self._environment.render() if hasattr(self._environment, "render") else None
 
     def close(self) -> None:
         """Release what the environment holds."""

@@ -37,6 +37,12 @@ class StoredArray(NamedTuple):
     parts: Iterable[NDArray[Any]]
 
 
+def letters(number: int) -> str:
+    """Names of columns hold letters alone: a, b, ... z, ba, bb, ... for those that are numbered."""
+    rest, last = divmod(number, 26)
+    return (letters(rest) if rest else "") + chr(ord("a") + last)
+
+
 def write(folder: Path, about: Mapping[str, Any], columns: Mapping[str, StoredArray]) -> None:
     """Save the columns and a description (of JSON values), in place of what was saved there before."""
     with explaining_os_errors(folder, hint="What is saved there, the memory before or this one, is whole.", is_typed=True):

@@ -81,18 +81,21 @@ class CompactMemory:
         frame_stack: bool = False,
         compression: str = "none",
     ) -> None:
-        if not (similarity >= 0 and math.isfinite(similarity)):
+        self.similarity = _number("similarity", similarity)
+        if not 0 <= self.similarity < math.inf:
             raise ValueError(f"similarity = {similarity}: must be 0 or more.")
-        if np.dtype(dtype).kind not in "biuf":
-            raise ValueError(f"dtype = {np.dtype(dtype)}: observations are numbers.")
-        self.capacity = operator.index(capacity)
-        self.observation_shape = tuple(operator.index(n) for n in observation_shape)
+        self.dtype = _dtype(dtype)
+        self.capacity = _integer("capacity", capacity)
+        if not isinstance(observation_shape, Sequence):
+            raise ValueError(f"observation_shape = {observation_shape!r}: must be a tuple of integers, such as (84, 84).")
+        self.observation_shape = tuple(_integer("observation_shape", n) for n in observation_shape)
         if min(self.observation_shape, default=1) < 1 or (frame_stack and not self.observation_shape):
             raise ValueError(f"observation_shape = {self.observation_shape}: every axis has a length of 1 or more.")
-        self.dtype = np.dtype(dtype)
-        self.similarity, self.frame_stack, self.compression = float(similarity), bool(frame_stack), compression
+        self.frame_stack, self.compression = bool(frame_stack), compression
         frame_shape = self.observation_shape[1:] if frame_stack else self.observation_shape
         self._history = self.observation_shape[0] if frame_stack else 1
+        if not isinstance(compression, str):
+            raise ValueError(f'compression = {compression!r}: must be "none" or "zlib".')
         self._store = make_frame_store(compression, frame_shape, self.dtype)
         self._index = make_index("l2" if similarity else "exact", self._store, self.similarity)
         self._table = TransitionTable(self._store, capacity=self.capacity, history_length=self._history)
@@ -112,10 +115,10 @@ class CompactMemory:
     ) -> int:
         """Remember a transition and return the id of its set, known or new. Arrays are copied."""
         frames, next_frames = self._frames_of(observation), self._frames_of(next_observation)
-        a = operator.index(action)
-        if not (-(2**31) <= a < 2**31 and abs(reward) <= MAX_REWARD):
+        a, r = _integer("action", action), _number("reward", reward)
+        if not (-(2**31) <= a < 2**31 and abs(r) <= MAX_REWARD):
             raise ValueError(f"action = {action}, reward = {reward}: must be a 32-bit integer and a finite number.")
-        r = float(np.float32(reward))  # as the table keeps it, so that a memory read back finds the same sets
+        r = float(np.float32(r))  # as the table keeps it, so that a memory read back finds the same sets
         s, s_next = (tuple(map(self._store.intern, each)) for each in (frames, next_frames))
         set_id = self._file(Transition(s, a, r, s_next, bool(terminated)))
         self._store.release(s + s_next)
@@ -125,6 +128,8 @@ class CompactMemory:
         """Draw n sets uniformly, with replacement, and return the transition of each."""
         if not len(self):
             raise ValueError("The memory is empty: there is nothing to sample.")
+        if _integer("n", n) < 0:
+            raise ValueError(f"n = {n}: must be 0 or more.")
         set_ids = self._first_set_id + self._rng.integers(len(self), size=n)
         batch = self._table.gather(set_ids % self.capacity)
         observations, next_observations = (
@@ -133,7 +138,10 @@ class CompactMemory:
         return SampledTransitions(observations, batch.a, batch.r, next_observations, batch.continues == 0, set_ids)
 
     def _frames_of(self, observation: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        array = np.asarray(observation)
+        try:
+            array = np.asarray(observation)
+        except ValueError:
+            raise ValueError("observation: its rows have different lengths, so it is no array.") from None
         if array.shape != self.observation_shape or array.dtype != self.dtype:
             raise ValueError(
                 f"observation of {array.dtype}{array.shape}: the memory holds {self.dtype}{self.observation_shape}."
@@ -163,6 +171,11 @@ class CompactMemory:
         self._sizes[set_id % self.capacity] = 0
 
     # What is remembered.
+
+    def __repr__(self) -> str:
+        held = f"{len(self)} of {self.capacity} sets of {int(self.set_sizes.sum())} transitions, {self.nbytes / 1e6:.1f} MB"
+        kind = f"observations {self.dtype}{self.observation_shape}, similarity {self.similarity:g}"
+        return f"<CompactMemory: {held}; {kind}, compression {self.compression!r}>"
 
     def __len__(self) -> int:
         """Sets remembered."""
@@ -283,6 +296,30 @@ class CompactMemory:
             self._put(set_id, Transition(tuple(s), a, r, tuple(s_next), is_terminal))
         self._sizes[self.set_ids % self.capacity] = arrays["set_sizes"]
         self._store.release(ids)
+
+
+def _integer(name: str, value: Any) -> int:
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise ValueError(f"{name} = {value!r}: must be an integer.") from None
+
+
+def _number(name: str, value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"{name} = {value!r}: must be a finite number.") from None
+
+
+def _dtype(value: npt.DTypeLike) -> np.dtype[Any]:
+    try:
+        dtype = np.dtype(value)
+    except TypeError:
+        raise ValueError(f"dtype = {value!r}: must be a kind of number, such as numpy.uint8.") from None
+    if dtype.kind not in "biuf":
+        raise ValueError(f"dtype = {dtype}: observations are numbers.")
+    return dtype
 
 
 def _key(transition: Transition) -> TransitionKey:

@@ -20,12 +20,13 @@ from comper.report.reading import Runs, read_runs
 from comper.report.summary import Summary
 from comper.report.tables import build_tables
 from comper.report.tables.table import Table
-from comper.runs.files import write_atomically
+from comper.runs.files import read_json_object, write_atomically
 
 PAGE = "index.html"
 INDEX = "report.json"
 """What a report consists of and what it found, for machines; the next report removes what it no longer writes."""
 
+MAX_INDEX_BYTES = 1 << 24
 _OWN_FILE = re.compile(r"(tables|figures)/[A-Za-z0-9._+-]+\.(csv|tex|svg|png)")
 
 
@@ -101,7 +102,7 @@ def _write(out: Path, files: dict[str, bytes], findings: list[Finding]) -> None:
 def _earlier_files(out: Path) -> set[str]:
     """Tables and figures of an earlier report in the same folder; nothing that a report does not write."""
     try:
-        names = json.loads((out / INDEX).read_bytes())["files"]
+        names = read_json_object(out / INDEX, max_bytes=MAX_INDEX_BYTES)["files"]
         return {name for name in names if _OWN_FILE.fullmatch(name)}
-    except (OSError, ValueError, KeyError, TypeError):
+    except (DamagedFileError, KeyError, TypeError):
         return set()

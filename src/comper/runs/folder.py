@@ -5,6 +5,7 @@ manifest.json          what was run, with which versions, on which device, and i
 episodes.jsonl         one line per episode: episode, score, frames, steps, total_frames, truncated
 metrics.jsonl          one line every 100 agent steps: epsilon, losses, sizes of the memories, ...
 weights.safetensors    the networks' weights, once finished
+left-out.json          in an archived run without its weights: their digest; see archive.py
 checkpoints/           what `comper resume` continues from; see checkpoints.py
 .lock                  held by the process that works on the run
 """
@@ -25,6 +26,7 @@ EPISODES_FILE = "episodes.jsonl"
 METRICS_FILE = "metrics.jsonl"
 LOG_FILES = (EPISODES_FILE, METRICS_FILE)
 WEIGHTS_FILE = "weights.safetensors"
+LEFT_OUT_FILE = "left-out.json"
 CHECKPOINTS_FOLDER = "checkpoints"
 LOCK_FILE = ".lock"
 

@@ -13,11 +13,12 @@ from typing import Any, TypeVar
 from comper.errors import DamagedFileError, printable
 from comper.runs import checkpoints
 from comper.runs.checkpoints import Checkpoint
-from comper.runs.files import check_digest, digest, read_file
+from comper.runs.files import check_digest, digest, read_file, read_json_object
 from comper.runs.folder import (
     CHECKPOINTS_FOLDER,
     CONFIG_FILE,
     EPISODES_FILE,
+    LEFT_OUT_FILE,
     MANIFEST_FILE,
     METRICS_FILE,
     WEIGHTS_FILE,
@@ -27,6 +28,7 @@ from comper.runs.logs import Array, Episodes, check_log_starts, read_episodes, r
 from comper.runs.manifest import FORMAT, Manifest
 
 MAX_CONFIG_BYTES = 1 << 16
+MAX_NOTE_BYTES = 1 << 12
 
 Found = TypeVar("Found")
 
@@ -46,6 +48,8 @@ class Verdict:
     metrics: dict[str, Array] | None = None
     checkpoints: list[Checkpoint] = field(default_factory=list)
     """Whole ones whose logs are whole too, oldest first."""
+    are_weights_left_out: bool = False
+    """Whether the run was archived without its weights, on purpose."""
     missing: list[str] = field(default_factory=list)
     """Trials that were started together with this one and are not there."""
 
@@ -66,7 +70,9 @@ class Verdict:
         if manifest is None:
             return "Neither a manifest nor a checkpoint is usable: begin the run again."
         if manifest.is_finished:
-            return "Finished." if not self.damaged else "Finished; the same seed and settings give the same files again."
+            weights = " Its weights are not kept here." if self.are_weights_left_out else ""
+            again = "Finished; the same seed and settings give the same files again."
+            return again if self.damaged else f"Finished.{weights}"
         if manifest.source is not None:
             return "Imported from a log that ends before its budget of frames."
         if manifest.format != FORMAT:
@@ -105,7 +111,7 @@ def verify_run(path: Path, *, with_states: bool = True) -> Verdict:
     verdict.metrics = verdict.check(METRICS_FILE, lambda: _read_log(path, METRICS_FILE, manifest, read_metrics))
     if manifest is not None and manifest.is_finished:
         if with_states and WEIGHTS_FILE in manifest.files:
-            verdict.check(WEIGHTS_FILE, lambda: check_digest(path / WEIGHTS_FILE, manifest.files[WEIGHTS_FILE]))
+            verdict.are_weights_left_out = bool(verdict.check(WEIGHTS_FILE, lambda: _check_weights(path, manifest)))
         verdict.check(MANIFEST_FILE, lambda: _check_totals(verdict, manifest))
     if manifest is not None:
         verdict.missing = [name for name, place in manifest.siblings(path).items() if not os.path.lexists(place)]
@@ -159,6 +165,17 @@ def _read_log(folder: Path, name: str, manifest: Manifest | None, read: Callable
             raise DamagedFileError(f"{folder / MANIFEST_FILE}: a finished run, but no digest of {name}.")
         check_digest(folder / name, manifest.files[name])
     return read(folder / name)
+
+
+def _check_weights(path: Path, manifest: Manifest) -> bool:
+    """Whether the weights are not there because an archive leaves them out, and says so with their very digest."""
+    expected = manifest.files[WEIGHTS_FILE]
+    if os.path.lexists(path / LEFT_OUT_FILE) and not os.path.lexists(path / WEIGHTS_FILE):
+        if read_json_object(path / LEFT_OUT_FILE, max_bytes=MAX_NOTE_BYTES) == {WEIGHTS_FILE: expected}:
+            return True
+        raise DamagedFileError(f"{path / LEFT_OUT_FILE}: not about the weights of this run.")
+    check_digest(path / WEIGHTS_FILE, expected)
+    return False
 
 
 def _check_totals(verdict: Verdict, manifest: Manifest) -> None:

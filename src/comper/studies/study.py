@@ -13,8 +13,8 @@ from comper.output import print_line
 from comper.runs.files import digest, write_atomically
 from comper.runs.manifest import Manifest
 from comper.settings import parse_settings
+from comper.studies.live_table import study_table
 from comper.studies.plan import Plan, PlannedTrial
-from comper.studies.table import study_table
 from comper.training.continuing import ContinueJob, Refused, continue_job, done_or_left_out, layout_of, unfinished_jobs
 from comper.training.display import Audience, TrialStatus
 from comper.training.options import RunOptions, outside_modules, resolve_settings

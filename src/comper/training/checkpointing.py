@@ -113,6 +113,15 @@ class Checkpointer:
         self.num_bytes = sum(saved.checkpoints[-1].num_bytes for saved in running)
         self.seconds += cost
 
+    def save_now(self, step: int) -> bool:
+        """Write a checkpoint, if they are on and there is none of this step yet; whether there is one now."""
+        running = [saved for saved in self._trials if saved.trial.is_running]
+        if self._schedule.is_off or not running:
+            return False
+        if not all(saved.checkpoints and saved.checkpoints[-1].step == step for saved in running):
+            self.write(step)
+        return True
+
     def _stop(self, step: int, name: str) -> None:
         folders = shlex.join(str(saved.record.path) for saved in self._trials if saved.trial.is_running)
         if not folders:

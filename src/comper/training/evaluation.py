@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from comper.agents.agent import AgentSpec, TrialSetup
+from comper.agents.agent import Agent, AgentSpec, TrialSetup
 from comper.environments.environment import Environment, EnvironmentInfo
 from comper.errors import UsageError
 from comper.memory.frames import FrameStore, ObservationHistory
@@ -24,13 +25,25 @@ from comper.training.randomness import evaluation_seed, streams
 from comper.training.weights import saved_weights
 
 MAX_EPISODES = 1_000_000
+MAX_DRAWN = 1_000_000
 
 
 class Policy:
     """A trained agent that no longer learns. It remembers the last observations of the episode; `reset` forgets them."""
 
-    def __init__(self, settings: RunSettings, info: EnvironmentInfo, weights: dict[str, Any], *, seed: int, device: str):
+    def __init__(
+        self,
+        settings: RunSettings,
+        info: EnvironmentInfo,
+        weights: dict[str, Any],
+        *,
+        seed: int,
+        device: str,
+        step: int | None = None,
+    ):
         self.settings, self.info = settings, info
+        self.step = step
+        """Agent steps of training behind the weights; None: the agent has none."""
         self._frames = FrameStore(info.observation_shape, info.observation_dtype, initial_capacity=64)
         self._streams = streams(seed)
         setup = TrialSetup(self._frames, *self._streams[:3])
@@ -45,11 +58,11 @@ class Policy:
         """Begin an episode: forget the observations of the last one."""
         self._is_new = True
 
-    def predict(self, observation: NDArray[Any], *, epsilon: float = 0.0) -> int:
+    def predict(self, observation: ArrayLike, *, epsilon: float = 0.0) -> int:
         """The action for the newest observation, which is remembered; with probability ε a random one.
 
         Give every observation of an episode once, and call `reset` before the next episode. Several at once, oldest first,
-        are those made while one action was held.
+        are those made while one action was held. A whole number is an observation of a Discrete space.
         """
         if not 0 <= epsilon <= 1:
             raise ValueError(f"epsilon = {epsilon!r}: must be 0 to 1.")
@@ -62,20 +75,30 @@ class Policy:
         actions, _ = self._agent.act(np.array([self._history.state], np.int64), [epsilon], [0])
         return int(actions[0])
 
-    def q_values(self, observation: NDArray[Any] | None = None) -> NDArray[np.float32]:
+    def q_values(self, observation: ArrayLike | None = None) -> NDArray[np.float32]:
         """Q(s, ·) in the state of the last `predict`, or as if this observation came next; nothing is remembered."""
         if observation is None and self._is_new:
             raise ValueError("No observation yet: call predict(observation), or q_values(observation).")
         ids = [self._frames.intern(frame) for frame in self._frames_of(observation)] if observation is not None else []
         before = self._history.state if not self._is_new else (ids[0],) * self.settings.config.history_length
         state = (*before, *(ids[1:] if self._is_new else ids))[-self.settings.config.history_length :]
+        if not self.has_q_values:
+            raise UsageError(f"The agent {self.settings.agent_name} has no Q-values.")
         values: NDArray[np.float32] = self._agent.q_values(np.array([state], np.int64), [0])[0]
         self._frames.release(ids)
         return values
 
-    def _frames_of(self, observation: NDArray[Any]) -> NDArray[Any]:
+    @property
+    def has_q_values(self) -> bool:
+        """Whether the agent can say what it expects of each action."""
+        agent = self._agent
+        return "q_network" in agent.parts or type(agent).q_values is not Agent.q_values
+
+    def _frames_of(self, observation: ArrayLike) -> NDArray[Any]:
         shape, dtype = self.info.observation_shape, self.info.observation_dtype
         given = np.asarray(observation)
+        if given.shape == () and np.issubdtype(given.dtype, np.integer) and dtype == np.bool_ and len(shape) == 1:
+            given = _one_hot(int(given), shape[0])
         frames = given[None] if given.shape == shape else given
         if frames.shape[1:] != shape or not len(frames):
             raise ValueError(f"observation of shape {given.shape}: expected {shape}, or several of them.")
@@ -89,6 +112,13 @@ class Policy:
         return f"Policy({self.settings.agent_name!r} on {self.info.name!r})"
 
 
+def _one_hot(number: int, size: int) -> NDArray[np.bool_]:
+    if not 0 <= number < size:
+        raise ValueError(f"observation {number}: expected 0 to {size - 1}.")
+    hot: NDArray[np.bool_] = np.arange(size) == number
+    return hot
+
+
 @dataclass(frozen=True)
 class Evaluation:
     """Scores of a policy, and the score without learning to read them against."""
@@ -98,30 +128,49 @@ class Evaluation:
     epsilon: float
     scores: tuple[float, ...]
     floor: float | None
+    run: str = ""
+    step: int | None = None
+    """Agent steps of training behind the weights; None: the agent has none."""
 
     @property
     def mean(self) -> float:
         return float(np.mean(self.scores))
 
+    @property
+    def is_above_floor(self) -> bool | None:
+        """Whether the whole interval lies above the score without learning; None: that was not measured."""
+        return None if self.floor is None else self.interval()[0] > self.floor
+
     def interval(self, *, seed: int = 0, num_resamples: int = 10_000) -> tuple[float, float]:
         """A 95 % bootstrap interval of the mean."""
-        rng = np.random.default_rng(seed)
-        means = rng.choice(np.array(self.scores), (num_resamples, len(self.scores))).mean(axis=1)
+        rng, scores = np.random.default_rng(seed), np.array(self.scores)
+        rows = max(1, MAX_DRAWN // len(scores))  # as many resamples at once as fit into some megabytes
+        sizes = [min(rows, num_resamples - first) for first in range(0, num_resamples, rows)]
+        means = np.concatenate([rng.choice(scores, (size, len(scores))).mean(axis=1) for size in sizes])
         low, high = np.quantile(means, [0.025, 0.975])
         return float(low), float(high)
 
+    def to_json(self) -> dict[str, Any]:
+        """Everything, as `comper evaluate --json` prints it."""
+        summary = {"mean": self.mean, "interval": self.interval(), "is_above_floor": self.is_above_floor}
+        return {**dataclasses.asdict(self), **summary}
+
     def __str__(self) -> str:
         low, high = self.interval()
-        floor = "not measured" if self.floor is None else f"{self.floor:,.1f}"
+        verdict = "" if self.floor is None else " (above it)" if self.is_above_floor else " (not above it)"
+        floor = "not measured" if self.floor is None else f"{self.floor:,.1f}{verdict}"
+        weights = "" if self.step is None else f", weights of step {self.step:,}"
         return (
-            f"{self.agent} on {self.environment}: mean score {self.mean:,.1f} (95 % interval {low:,.1f} to {high:,.1f})"
-            f" of {len(self.scores)} episodes, ε = {self.epsilon:g}; score without learning: {floor}"
+            f"{self.agent} on {self.environment}{weights}: mean score {self.mean:,.1f}"
+            f" (95 % interval {low:,.1f} to {high:,.1f}) of {len(self.scores)} episodes, ε = {self.epsilon:g};"
+            f" score without learning: {floor}"
         )
 
 
 def load(
     run: str | os.PathLike[str],
     *,
+    checkpoint: int | None = None,
     seed: int = 0,
     device: str = "auto",
     agent: AgentSpec | None = None,
@@ -131,11 +180,12 @@ def load(
 ) -> Policy:
     """The agent of a run as a policy, with its final weights or those of its newest checkpoint.
 
-    `agent`, `environment` and `network` are needed where the run was given them as Python objects; `trust` names modules
-    from outside comper that the run needs and that may be imported.
+    `checkpoint` is the agent step of another checkpoint; `seed` is that of random actions. `agent`, `environment` and
+    `network` are needed where the run was given them as Python objects; `trust` names modules from outside comper that the
+    run needs and that may be imported.
     """
-    policy, _ = _load(Path(run), OwnCode(agent, environment, network, tuple(trust)), seed=seed, device=device)
-    return policy
+    own = OwnCode(agent, environment, network, tuple(trust))
+    return open_policy(Path(run), own, checkpoint=checkpoint, seed=seed, device=device)[0]
 
 
 def evaluate(
@@ -143,6 +193,7 @@ def evaluate(
     *,
     episodes: int = 10,
     epsilon: float = 0.001,
+    checkpoint: int | None = None,
     seed: int = 0,
     device: str = "auto",
     agent: AgentSpec | None = None,
@@ -157,27 +208,40 @@ def evaluate(
     if not 0 <= epsilon <= 1 or seed < 0:
         raise UsageError(f"epsilon = {epsilon}, seed = {seed}: must be 0 to 1, and 0 or more.")
     own = OwnCode(agent, environment, network, tuple(trust))
-    policy, env = _load(Path(run), own, seed=seed, device=device)
+    policy, env = open_policy(Path(run), own, checkpoint=checkpoint, seed=seed, device=device)
     scores = []
     with shown_progress("Episodes", wanted=show_progress) as progress:
         for number in range(episodes):
             scores.append(_play(policy, env, epsilon))
             progress.update(number + 1, episodes)
     name = policy.settings.agent_name
-    return Evaluation(name, policy.info.name, epsilon, tuple(scores), policy.info.floor)
+    return Evaluation(name, policy.info.name, epsilon, tuple(scores), policy.info.floor, str(run), policy.step)
 
 
-def _load(run: Path, own: OwnCode, *, seed: int, device: str) -> tuple[Policy, Environment]:
+def open_policy(
+    run: Path,
+    own: OwnCode,
+    *,
+    checkpoint: int | None = None,
+    seed: int = 0,
+    device: str = "auto",
+    observations_per_step: int | None = None,
+) -> tuple[Policy, Environment]:
+    """The policy of a run, and an environment to play in, which holds each action as long as in training or as wanted."""
     if not os.path.lexists(run / MANIFEST_FILE):
         raise UsageError(f"{run}: not a run folder. One is called like runs/dqn/freeway/seed-0.")
     manifest = Manifest.read(run)
     manifest.require_this_format(run)
     settings = recorded_settings(run, manifest, own)
-    per_step = settings.config.observations_per_step
+    per_step = observations_per_step or settings.config.observations_per_step
     spec = recorded_environment(manifest, own)
     env = spec.factory(settings.environment, seed=evaluation_seed(seed), observations_per_step=per_step)()
-    weights = saved_weights(run, manifest)[0] if settings.agent.agent.learns else {}
-    return Policy(settings, env.info, weights, seed=seed, device=device), env
+    if not settings.agent.agent.learns:
+        if checkpoint is not None:
+            raise UsageError(f"{run}: the agent {manifest.agent} learns nothing, so all its checkpoints play alike.")
+        return Policy(settings, env.info, {}, seed=seed, device=device), env
+    weights, about = saved_weights(run, manifest, step=checkpoint)
+    return Policy(settings, env.info, weights, seed=seed, device=device, step=about["step"]), env
 
 
 def _play(policy: Policy, env: Environment, epsilon: float) -> float:

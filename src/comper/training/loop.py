@@ -62,9 +62,12 @@ class Trial:
     episode_steps: int = 0
     last_score: float | None = None
     latest_metrics: dict[str, Any] | None = None
+    latest_action: int = 0
+    latest_step: Step | None = None
 
     def count(self, step: Step) -> None:
         """Add a step to the counters."""
+        self.latest_step = step
         self.total_frames += step.num_frames
         self.episode_frames += step.num_frames
         self.episode_score += step.reward
@@ -134,6 +137,7 @@ class Loop:
         if not all(math.isfinite(step.reward) for step in steps):
             raise DivergedError(f"the environment gave a reward that is no number, after {self.t} steps.")
         for trial, a, q_t, step in zip(running, actions.tolist(), q.tolist(), steps, strict=True):
+            trial.latest_action = a
             s, s_next = trial.history.advance(step.frames)  # l. 9
             transition = Transition(s, a, step.reward, s_next, step.terminated)
             self._agent.store(trial.number, transition, q_t, is_last=step.terminated or step.truncated)  # l. 8

@@ -24,6 +24,7 @@ from comper.runs.folder import CONFIG_FILE
 from comper.runs.manifest import Manifest
 from comper.settings import MAX_TOML_BYTES, changed_settings, parse_settings, to_toml, with_settings
 from comper.training.gpu_sharing import num_gpu_processes
+from comper.training.hooks import AnyHook, Hook
 
 if TYPE_CHECKING:
     import torch
@@ -55,6 +56,8 @@ class RunOptions:
     """Processes for the trials; None: on a CPU one per core."""
     threads: int | None = None
     """Of torch, for each trial; None: one on a CPU, torch's own number beside a GPU. The last bits depend on it."""
+    hooks: tuple[AnyHook, ...] = ()
+    """Called while trials run; see hooks.py."""
     floors: Floors | None = None
     """Floors that the user has measured, with those of the package; None: the package's alone."""
 
@@ -69,6 +72,11 @@ class RunOptions:
             raise UsageError(f"checkpoint_period_steps = {self.checkpoint_period_steps}: must be 0 (never) or more.")
 
     @property
+    def needs_this_process(self) -> bool:
+        """Whether a hook is a Python object, which cannot be sent to another process as its maker can."""
+        return any(isinstance(hook, Hook) for hook in self.hooks)
+
+    @property
     def with_checkpoints(self) -> bool:
         return self.checkpoint_period_steps != 0
 
@@ -81,7 +89,7 @@ class RunOptions:
 
     def num_processes(self, num_trials: int, device: torch.device) -> int:
         """Processes for the trials, at most one each."""
-        if not can_start_processes():
+        if self.needs_this_process or not can_start_processes():
             return 1
         if device.type == "cpu":
             return min(self.processes or usable_cores(), num_trials)
@@ -137,6 +145,10 @@ class RunSettings:
     def to_toml(self) -> str:
         """Every setting, as config.toml keeps it."""
         return to_toml(self.parts)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every setting by its name."""
+        return {f.name: getattr(part, f.name) for part in self.parts for f in dataclasses.fields(part)}
 
     def changed(self) -> dict[str, list[Any]]:
         """Settings that differ from the agent's own: name -> [value, default]."""

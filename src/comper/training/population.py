@@ -20,7 +20,8 @@ from comper.runs.recorder import Recorder
 from comper.runs.states import check_same_shapes
 from comper.training.checkpointing import Checkpointer, SavedTrial
 from comper.training.display import Audience, Terminal
-from comper.training.loop import Loop, Trial
+from comper.training.hook_calls import HookCaller
+from comper.training.loop import Loop, Observer, Trial
 from comper.training.options import RunOptions, RunSettings, outside_modules
 from comper.training.preflight import max_frames
 from comper.training.randomness import environment_seed, streams
@@ -107,7 +108,12 @@ def run_population(
             _restore(trial, members[trial.trial.number], agent, checkpointer)
         stack.enter_context(_summary_at_the_end(checkpointer, audience))
         progress = stack.enter_context(audience.watching(config.frames, agent.metric_labels))
-        Loop(config, agent, environments, [trial.trial for trial in saved], t=step).run([progress, checkpointer])
+        observers: list[Observer] = [progress, checkpointer]
+        if options.hooks:
+            caller = HookCaller(options.hooks, saved, checkpointer, step=step, settings=settings.to_dict())
+            stack.callback(caller.close)
+            observers.insert(1, caller)  # before the checkpointer: what a checkpoint holds has been told
+        Loop(config, agent, environments, [trial.trial for trial in saved], t=step).run(observers)
 
 
 @contextmanager

@@ -27,6 +27,7 @@ from comper.training.continuing import (
     noting_refusals,
     open_all,
 )
+from comper.training.hooks import AnyHook, checked_hooks
 from comper.training.missing import MissingMember, make_missing, missing_members
 from comper.training.options import (
     NetworkMaker,
@@ -56,15 +57,17 @@ def resume(
     environment: Callable[[], Any] | None = None,
     network: NetworkMaker | None = None,
     trust: Sequence[str] = (),
+    hooks: Sequence[AnyHook] = (),
 ) -> list[Path]:
     """Continue every unfinished run in the folders and below them; return the run folders.
 
     `processes` run them; None: on a CPU one per core. `agent`, `environment` and `network` are needed where a run was given
     them as Python objects; `trust` names modules from outside comper that a run needs and that may be imported.
+    `hooks` are those of `train`.
 
         resume("runs/comper-single/freeway/seed-0")
     """
-    options = RunOptions(device, workers, checkpoint_period_steps, show_progress, processes)
+    options = RunOptions(device, workers, checkpoint_period_steps, show_progress, processes, hooks=checked_hooks(hooks))
     own = OwnCode(agent, environment, network, tuple(trust))
     refused: Refused = {}
     with ExitStack() as stack:
@@ -142,6 +145,7 @@ def resume_weights_only(
     show_progress: bool = True,
     processes: int | None = None,
     trust: Sequence[str] = (),
+    hooks: Sequence[AnyHook] = (),
 ) -> list[Path]:
     """Begin new runs from the weights of others: memories, optimisers, random streams and budget all start anew."""
     own = OwnCode(trusted=tuple(trust))
@@ -155,7 +159,7 @@ def resume_weights_only(
             point = StartingPoint(*saved_weights(path, manifest))
             key = (manifest.agent, settings.parts, layout_of(manifest.game))
             groups.setdefault(key, []).append((path, settings, (spec, manifest.seed), point))
-    options = RunOptions(device, workers, checkpoint_period_steps, show_progress, processes)
+    options = RunOptions(device, workers, checkpoint_period_steps, show_progress, processes, hooks=checked_hooks(hooks))
     new: list[Path] = []
     for members in groups.values():
         pairs, points = [pair for _, _, pair, _ in members], [point for _, _, _, point in members]

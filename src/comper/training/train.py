@@ -22,6 +22,7 @@ from comper.protocol import PAPER_GAMES
 from comper.training import preflight
 from comper.training.continuing import ContinueJob, continue_in_processes, done_or_left_out
 from comper.training.display import TrialStatus
+from comper.training.hooks import AnyHook, checked_hooks
 from comper.training.options import (
     NetworkMaker,
     RunOptions,
@@ -53,6 +54,7 @@ def train(
     threads: int | None = None,
     network: str | NetworkMaker = "auto",
     floors: str | os.PathLike[str] | None = None,
+    hooks: Sequence[AnyHook] = (),
     **settings: Any,
 ) -> list[Path]:
     """Train an agent in one or more environments and return the run folders, one per trial.
@@ -62,8 +64,9 @@ def train(
     (see `comper describe`) may be given by name. `network` is a function `(state_shape, num_actions) -> torch.nn.Module`, or
     its name `my_module:make_network`. `processes` run the trials; None: on a CPU one per core. `threads` of torch compute each
     trial, and its last bits depend on them; None: one on a CPU. `workers` processes run the environments; 0 runs them beside
-    their trials, None chooses. An environment, agent or network given as a Python object stays in this process. A checkpoint
-    is written every `checkpoint_period_steps` agent steps; 0: never, None: every 5,000 steps or two minutes.
+    their trials, None chooses. An environment, agent, network or hook given as a Python object stays in this process. A
+    checkpoint is written every `checkpoint_period_steps` agent steps; 0: never, None: every 5,000 steps or two minutes.
+    `hooks` are called while trials run: objects of your own (see `Hook`), `TensorBoard(folder)`, `WeightsAndBiases(project)`.
     `floors` is a file that `comper floors --out FILE` wrote, for environments whose floor does not come with the package.
 
         train("freeway", "comper-single", frames=20_000, out="my-runs")
@@ -82,8 +85,16 @@ def train(
         network_maker = network
     arguments = list(inspect.signature(train).parameters)[:-1]
     resolved = resolve_settings(agent, specs, settings, where="train()", network=network_maker, arguments=arguments)
-    measured = None if floors is None else all_floors(Path(floors))
-    options = RunOptions(device, workers, checkpoint_period_steps, show_progress, processes, threads, measured)
+    options = RunOptions(
+        device,
+        workers,
+        checkpoint_period_steps,
+        show_progress,
+        processes,
+        threads,
+        checked_hooks(hooks),
+        None if floors is None else all_floors(Path(floors)),
+    )
     return train_population(specs, resolved, seed=seed, trials=trials, out=Path(out), options=options)
 
 

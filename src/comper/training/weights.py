@@ -2,21 +2,51 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from comper.errors import ComperError, DamagedFileError, UsageError
 from comper.runs import checkpoints
+from comper.runs.checkpoints import Checkpoint
 from comper.runs.files import digest, read_file
 from comper.runs.folder import WEIGHTS_FILE
 from comper.runs.manifest import Manifest
 from comper.runs.states import unpack, unpack_weights
 
+HOW_TO_KEEP_CHECKPOINTS = (
+    "It has none: a short run writes none by itself. Train with --checkpoint-period-steps N to have one every N agent steps;"
+    " a finished run keeps those at a third and two thirds of its frames."
+)
 
-def saved_weights(run: Path, manifest: Manifest) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Weights (network -> parameter -> values), and where they are from."""
+
+def saved_weights(run: Path, manifest: Manifest, *, step: int | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Weights (network -> parameter -> values), of the checkpoint at a step or the latest, and where they are from."""
+    if step is not None:
+        checkpoint = checkpoint_at(run, step)
+        return _weights_in(run, checkpoint, checkpoint.read())
     return _final_weights(run, manifest) if manifest.is_finished else _checkpointed_weights(run)
+
+
+def whole_checkpoints(run: Path) -> list[Checkpoint]:
+    """The checkpoints whose descriptions are whole, oldest first, one for each step."""
+    found: dict[int, Checkpoint] = {}
+    for place in checkpoints.paths(run):  # newest first
+        with contextlib.suppress(ComperError):
+            checkpoint = checkpoints.open_checkpoint(place)
+            found.setdefault(checkpoint.step, checkpoint)
+    return [found[step] for step in sorted(found)]
+
+
+def checkpoint_at(run: Path, step: int) -> Checkpoint:
+    """The checkpoint of a step; where there is none, the error names those that are there."""
+    found = {checkpoint.step: checkpoint for checkpoint in whole_checkpoints(run)}
+    if step not in found:
+        hint = f"Its checkpoints: {', '.join(f'{known:,}' for known in found)}." if found else HOW_TO_KEEP_CHECKPOINTS
+        raise UsageError(f"{run}: has no checkpoint at step {step:,}. {hint}")
+    return found[step]
 
 
 def _final_weights(run: Path, manifest: Manifest) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -38,12 +68,15 @@ def _checkpointed_weights(run: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         except ComperError as error:
             skipped.append(str(error))
             continue
-        state = unpack(files[checkpoints.TENSORS_FILE], files[checkpoints.VALUES_FILE]).get("agent", {})
-        # `agents.agent.Part`: the state of a network has its weights under this name.
-        weights = {name: part["weights"] for name, part in state.items() if isinstance(part, dict) and "weights" in part}
-        if not weights:
-            raise UsageError(f"{run}: this agent has no weights: none of its parts has weights(trial).")
-        about = checkpoint.about["files"][checkpoints.TENSORS_FILE]
-        return weights, {"run": str(run), "step": checkpoint.step, **about}
+        return _weights_in(run, checkpoint, files)
     hint = f"`comper resume {shlex.quote(str(run))}` goes on with the run."
     raise DamagedFileError(" ".join([f"{run}: no whole checkpoint to take weights from.", *skipped, hint]))
+
+
+def _weights_in(run: Path, checkpoint: Checkpoint, files: Mapping[str, bytes]) -> tuple[dict[str, Any], dict[str, Any]]:
+    state = unpack(files[checkpoints.TENSORS_FILE], files[checkpoints.VALUES_FILE]).get("agent", {})
+    # `agents.agent.Part`: the state of a network has its weights under this name.
+    weights = {name: part["weights"] for name, part in state.items() if isinstance(part, dict) and "weights" in part}
+    if not weights:
+        raise UsageError(f"{run}: this agent has no weights: none of its parts has weights(trial).")
+    return weights, {"run": str(run), "step": checkpoint.step, **checkpoint.about["files"][checkpoints.TENSORS_FILE]}

@@ -6,8 +6,7 @@ import io
 
 import pytest
 
-from comper.studies import table
-from comper.studies.table import StudyTable, draw, study_table
+from comper.studies.live_table import StudyTable, draw, study_table
 from comper.training.display import TrialStatus
 
 
@@ -21,10 +20,11 @@ def status(seed: int, frames: int, *, score: float | None = None, is_running: bo
 
 
 def test_trials_at_work_come_first_and_those_that_are_done_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = iter([10.0, 14.0, 14.0, 14.0, 14.0, 14.0])
-    monkeypatch.setattr(table.time, "monotonic", lambda: next(now, 14.0))
+    clock = [10.0]
+    monkeypatch.setattr("time.monotonic", lambda: clock[0])
     made = StudyTable(Nothing(), ["a", "b", "c"], [[status(seed, 0)] for seed in range(3)])
     made.update(2, [status(2, 20)])
+    clock[0] = 14.0
     made.update(2, [status(2, 40, score=-21.0)])
     made.update(0, [status(0, 100, score=3.5, is_running=False)])
     assert made.rows() == [

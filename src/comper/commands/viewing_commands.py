@@ -1,0 +1,82 @@
+"""`comper watch` and `comper memory`: films and pictures of runs."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from comper.commands.arguments import add_checkpoint, add_trust, example
+from comper.errors import printable
+from comper.settings import whole_number
+
+
+def add_watch(parser: argparse.ArgumentParser, argv: list[str]) -> None:
+    """The arguments of `comper watch`."""
+    example(
+        parser,
+        "comper watch runs/comper-single/asterix/seed-0",
+        "comper watch runs/dqn/pong/seed-0 --out pong.gif --seconds 20 --checkpoint 5000",
+    )
+    parser.set_defaults(run=_watch)
+    _add_run(parser)
+    parser.add_argument(
+        "--out", type=Path, default=Path("watch.mp4"), metavar="FILE", help="a .mp4 or .gif (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--episodes", type=whole_number, default=1, metavar="N", help="episodes to play (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=30.0, metavar="X", help="the film's greatest length (default: %(default)g)"
+    )
+    text = "pictures per second; 12: an Atari game at its own speed (default: %(default)g)"
+    parser.add_argument("--fps", type=float, default=12.0, metavar="X", help=text)
+    text = "share of random actions (default: %(default)s)"
+    parser.add_argument("--epsilon", type=float, default=0.001, metavar="X", help=text)
+    parser.add_argument(
+        "--seed", type=whole_number, default=0, metavar="N", help="seed of the episodes (default: %(default)s)"
+    )
+
+
+def _watch(args: argparse.Namespace) -> int:
+    from comper.viewing.watching import watch
+
+    path = watch(
+        args.folder,
+        args.out,
+        episodes=args.episodes,
+        seconds=args.seconds,
+        fps=args.fps,
+        epsilon=args.epsilon,
+        checkpoint=args.checkpoint,
+        seed=args.seed,
+        device=args.device,
+        trust=args.trust,
+    )
+    print(printable(f"written to {path}"))
+    return 0
+
+
+def add_memory(parser: argparse.ArgumentParser, argv: list[str]) -> None:
+    """The arguments of `comper memory`."""
+    example(parser, "comper memory runs/comper-single/asterix/seed-0 --out memory.png")
+    parser.set_defaults(run=_memory)
+    _add_run(parser)
+    parser.add_argument("--out", type=Path, default=Path("memory.png"), metavar="FILE", help="a .png (default: %(default)s)")
+    parser.add_argument("--sets", type=whole_number, default=12, metavar="N", help="sets to show (default: %(default)s)")
+
+
+def _memory(args: argparse.Namespace) -> int:
+    from comper.viewing.memory_picture import draw_memory
+
+    path = draw_memory(
+        args.folder, args.out, num_sets=args.sets, checkpoint=args.checkpoint, device=args.device, trust=args.trust
+    )
+    print(printable(f"written to {path}"))
+    return 0
+
+
+def _add_run(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", type=Path, metavar="RUN", help="a run folder")
+    add_checkpoint(parser)
+    parser.add_argument("--device", default="auto", metavar="D", help="auto, cpu or cuda (default: auto)")
+    add_trust(parser)

@@ -1,0 +1,133 @@
+"""A study on a real Ray cluster of two nodes, one of which is killed: nothing is lost, and the bits are the same."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from comper.cli import main
+from comper.errors import UsageError
+from comper.studies.plan import Plan, read_plan
+from comper.studies.ray_cluster import RayRunner, check_answers, read_run_files, write_run_files
+from comper.studies.study import Study, carry_out, open_study
+from comper.training.display import Terminal, TrialStatus
+from comper.training.options import RunOptions
+from comper.training.signals import StopRequest
+from tests.training.small_runs import outcome
+
+ray = pytest.importorskip("ray")
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.slow]
+
+OPTIONS = RunOptions(device="cpu", workers=0, checkpoint_period_steps=25, show_progress=False)
+TEXT = """
+environments = ["gym:CartPole-v1"]
+seeds = 3
+agents = ["comper-single"]
+settings = { frames = 800, replay_start_steps = 8, target_period_steps = 12, log_period_steps = 10 }
+"""
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory: pytest.TempPathFactory) -> Plan:
+    path = tmp_path_factory.mktemp("plan") / "tiny.toml"
+    path.write_text(TEXT)
+    return read_plan(str(path))
+
+
+@pytest.fixture(scope="module")
+def alone(plan: Plan, tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+    """What the trials come to without a cluster."""
+    study = open_study(plan, tmp_path_factory.mktemp("alone"))
+    for job in study.jobs(OPTIONS, OPTIONS.torch_device()):
+        carry_out(job, Terminal(False))
+    return outcomes(study)
+
+
+def outcomes(study: Study) -> list[Any]:
+    return [outcome(trial.path(study.out)) for trial in study.plan.trials]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    from ray.cluster_utils import Cluster
+
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    yield made
+    made.shutdown()
+
+
+@pytest.mark.parametrize("is_shared", [None, False], ids=["shared folder", "checkpoints through Ray"])
+def test_a_node_killed_in_the_middle_costs_nothing(
+    is_shared: bool | None, plan: Plan, alone: list[Any], cluster: Any, tmp_path: Path
+) -> None:
+    node = cluster.add_node(num_cpus=1)
+    steps: dict[int, int] = {}
+    killed_at: dict[int, int] = {}
+
+    def follow(job: int, statuses: Sequence[TrialStatus]) -> None:
+        steps[job] = statuses[0].steps
+        if not killed_at and sum(count > 60 for count in steps.values()) == 2:
+            cluster.remove_node(node, allow_graceful=False)
+            killed_at.update(steps)
+
+    study = open_study(plan, tmp_path)
+    jobs = study.jobs(OPTIONS, OPTIONS.torch_device())
+    run = RayRunner(cluster.address, is_shared)
+    errors = run(carry_out, jobs, num_processes=2, request=StopRequest(), follow=follow)
+    assert errors == {}
+    assert len(killed_at) == 2, "both nodes, with one core each, were at work"
+    assert outcomes(study) == alone
+    assert len(open_study(plan, tmp_path).finished) == 3, "and would not be run again"
+    assert not list(tmp_path.rglob(".ray-token"))
+
+
+def test_a_request_to_stop_saves_every_trial(plan: Plan, cluster: Any, tmp_path: Path) -> None:
+    request = StopRequest()
+
+    def follow(job: int, statuses: Sequence[TrialStatus]) -> None:
+        request.name = "SIGTERM"
+
+    study = open_study(plan, tmp_path)
+    jobs = study.jobs(OPTIONS, OPTIONS.torch_device())
+    errors = RayRunner(cluster.address)(carry_out, jobs, num_processes=2, request=request, follow=follow)
+    assert sorted(errors) == [0, 1, 2]
+    assert all("stopped by SIGTERM" in str(error) for error in errors.values())
+    assert any((path / "checkpoints").is_dir() for job in jobs for path in job.paths)
+
+
+def test_an_address_where_nobody_listens_is_refused_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{taken.getsockname()[1]}"  # bound, but not listening
+        with pytest.raises(UsageError, match=f"--ray {address}: nobody answers there"):
+            check_answers(address)
+        (tmp_path / "tiny.toml").write_text(TEXT)
+        words = ["study", str(tmp_path / "tiny.toml"), "--out", str(tmp_path / "out"), "--device", "cpu", "--ray", address]
+        assert main(words) == 2
+        assert "nobody answers there" in capsys.readouterr().err
+    for wrong in ("here", "host:", "host:99999", "host:x"):
+        with pytest.raises(UsageError, match="an address is HOST:PORT"):
+            check_answers(wrong)
+
+
+def test_a_run_travels_whole_and_old_checkpoints_do_not_stay(tmp_path: Path) -> None:
+    run, copy = tmp_path / "run", tmp_path / "copy"
+    for step in ("step-00000025", "step-00000050"):
+        (run / "checkpoints" / step).mkdir(parents=True)
+        (run / "checkpoints" / step / "state.json").write_text(step)
+    assert read_run_files(run) == {}, "without a manifest it is no run"
+    (run / "manifest.json").write_text("{}")
+    (run / ".lock").touch()
+    write_run_files(copy, read_run_files(run))
+    assert read_run_files(copy) == read_run_files(run)
+    assert not (copy / ".lock").exists()
+    (run / "checkpoints" / "step-00000025" / "state.json").unlink()
+    (run / "checkpoints" / "step-00000025").rmdir()
+    write_run_files(copy, read_run_files(run))
+    assert [path.name for path in (copy / "checkpoints").iterdir()] == ["step-00000050"]
+    write_run_files(tmp_path / "none", {})
+    assert not (tmp_path / "none").exists()

@@ -1,0 +1,80 @@
+"""Memories read from checkpoints, and what in them is most like a screen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from comper.environments.families import find_environment
+from comper.errors import DamagedFileError, UsageError
+from comper.runs.reader import read_run
+from comper.viewing.saved_memory import MemorySearch, SavedMemory, newest_checkpoint, read_memory
+
+
+def memory_of(run: Path, step: int | None = None, *, environment: str = "minatar:breakout") -> SavedMemory:
+    checkpoint = newest_checkpoint(run, step)
+    assert checkpoint is not None
+    memory = read_memory(checkpoint, find_environment(environment).info())
+    assert memory is not None
+    return memory
+
+
+def test_the_memory_is_what_the_run_logged_at_that_step(compact_run: Path) -> None:
+    memory, recorded = memory_of(compact_run), read_run(compact_run)
+    line = np.flatnonzero(recorded.metrics["steps"] == memory.step)[0]
+    remembered = memory.remembered
+    assert memory.step == 200
+    assert remembered.visits is not None
+    assert len(remembered) == recorded.metrics["known_sets"][line]
+    assert remembered.similar_hits == recorded.metrics["similar_hits"][line]
+    assert remembered.visits.max() == recorded.metrics["max_set_size"][line]
+    assert remembered.visits.sum() == memory.step  # every step is a visit of some set
+    assert memory_of(compact_run, 100).step == 100
+
+
+def test_frames_are_those_of_the_game_and_states_end_with_them(compact_run: Path) -> None:
+    memory = memory_of(compact_run)
+    before, after = memory.pictures(5)
+    assert before.shape == after.shape == (10, 10, 4)
+    assert np.array_equal(memory.state(5)[-1], before)
+    assert before[:, :, 0].sum() == 1  # one paddle
+    assert memory.largest is None
+
+
+def test_a_remembered_frame_finds_itself_and_the_same_action_first(compact_run: Path) -> None:
+    memory = memory_of(compact_run)
+    search, t = MemorySearch(memory), memory.remembered.transitions
+    for number in range(0, len(t.a), 7):
+        match = search.find(memory.pictures(number)[0], int(t.a[number]))
+        assert match.distance == 0
+        assert t.s[match.number, -1] == t.s[number, -1]
+        assert t.a[match.number] == t.a[number]
+    changed = memory.pictures(3)[0].copy()
+    changed[0, 0, :] ^= True
+    assert search.find(changed, 0).distance > 0
+
+
+def test_of_equal_frames_and_other_actions_the_most_visited_is_found(compact_run: Path) -> None:
+    memory = memory_of(compact_run)
+    t, visits = memory.remembered.transitions, memory.remembered.visits
+    assert visits is not None
+    ids, counts = np.unique(t.s[:, -1], return_counts=True)
+    rows = np.flatnonzero(t.s[:, -1] == ids[counts.argmax()])
+    match = MemorySearch(memory).find(memory.pictures(int(rows[0]))[0], 99)
+    assert match.number in rows
+    assert visits[match.number] == visits[rows].max()
+
+
+def test_a_checkpoint_that_is_not_there_is_refused_with_those_that_are(compact_run: Path, unsaved_run: Path) -> None:
+    with pytest.raises(UsageError, match=r"no checkpoint at step 150\. Its checkpoints: 100, 200\."):
+        newest_checkpoint(compact_run, 150)
+    with pytest.raises(UsageError, match=r"Train with --checkpoint-period-steps N"):
+        newest_checkpoint(unsaved_run, 1)
+    assert newest_checkpoint(unsaved_run) is None
+
+
+def test_a_memory_of_another_environment_is_refused(compact_run: Path) -> None:
+    with pytest.raises(DamagedFileError, match=r"not as long as it says|not a memory of this environment"):
+        memory_of(compact_run, environment="gym:CartPole-v1")
