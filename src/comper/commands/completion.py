@@ -101,7 +101,10 @@ def _games() -> tuple[str, ...]:
 def _valued(commands: Mapping[str, CommandWords]) -> dict[str, tuple[str, ...]]:
     """Every flag name after which something must follow, with the words it may be; a file where there are none."""
     flags = [flag for command in commands.values() for flag in command.flags if flag.takes_value]
-    return {name: flag.words for flag in flags for name in flag.names}
+    words: dict[str, tuple[str, ...]] = {}
+    for flag in flags:  # two commands may describe one flag differently: the one that lists its words is followed
+        words |= {name: words.get(name) or flag.words for name in flag.names}
+    return words
 
 
 # Bash
