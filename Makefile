@@ -42,7 +42,7 @@ docs: $(DOCS_READY)  ## the site of the documents, in build/site
 	@echo "build/site/index.html"
 
 examples: setup  ## run everything in examples/ at a small size
-	@$(BIN)/pytest tests/test_examples.py
+	@$(BIN)/pytest tests/test_examples.py tests/test_site.py::test_the_notebook_runs_from_its_first_cell_to_its_last
 
 # Source archive and wheel, checked, installed in a clean environment per extra, and used there; ONLY="none report": some.
 dist: setup  ## build the release into dist/ and try it (minutes)

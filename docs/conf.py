@@ -36,6 +36,14 @@ PAGES = {name: f"{page}.md" for page, name in FROM_THE_ROOT.items()} | {"README.
 def setup(app: Any) -> None:
     """Read pages from the root of the repository, and lead links out of this folder to where the site has them."""
     app.connect("source-read", _read)
+    app.connect("autodoc-process-docstring", _mark_code)
+
+
+def _mark_code(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """What stands indented in a docstring, after an empty line, is code."""
+    starts = [n for n in range(2, len(lines)) if lines[n].startswith("    ") and not lines[n - 1] and lines[n - 2][:1].strip()]
+    for start in reversed(starts):
+        lines[start:start] = ["::", ""]
 
 
 def _read(app: Any, page: str, source: list[str]) -> None:
