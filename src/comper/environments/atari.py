@@ -258,6 +258,7 @@ def make(
 
 FAMILY = Family(
     prefix="",
+    extra="atari",
     summary="Atari game with the paper's protocol",
     example="freeway",
     settings=PAPER_SETTINGS,
