@@ -51,7 +51,7 @@ class GraphConfig(AgentConfig):
         ("max", "chosen", "ignored"),
     )
     prior_visits: float = setting(0.0, "D7", "visits that the network's value of a tried action counts as", most=1e6)
-    trust: float = setting(0.8, "D7", "λ, weight of the graph's value of a state; 1 - λ: of the network's", most=1)
+    trust: float = setting(0.6, "D7", "λ, weight of the graph's value of a state; 1 - λ: of the network's", most=1)
     trust_grows: bool = setting(True, "D7", "λ is that of a state left once, and goes towards 1 with the times it was left")
     double: bool = setting(False, "D7", "the network's newest values choose, those before say what the choice is worth")
     asked_states: int = setting(
