@@ -10,8 +10,9 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 READY := .venv/.ready
 BENCH_READY := .venv/.bench-ready
+DOCS_READY := .venv/.docs-ready
 
-.PHONY: help run test setup lint format types paper-report torture audit lock mutants golden bench bench-gpu
+.PHONY: help run test setup lint format types paper-report torture audit lock mutants golden bench bench-gpu docs examples dist
 run: setup  ## train on a game, then report (GAME, AGENT, FRAMES, SEED, OUT)
 	@if [ -e $(RUN)/manifest.json ]; then $(BIN)/comper resume $(RUN); \
 	else $(BIN)/comper train $(GAME) --agent $(AGENT) --frames $(FRAMES) --seed $(SEED) --out $(OUT); fi
@@ -35,6 +36,17 @@ mutants: setup  ## 300 small changes of the source: each must make a test fail (
 # After a change that alters results on purpose, and says so in CHANGELOG.md.
 golden: setup  ## renew what tests/agents/test_golden.py compares with
 	@$(BIN)/python tests/agents/test_golden.py --renew
+
+docs: $(DOCS_READY)  ## the site of the documents, in build/site
+	@$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going -b html docs build/site
+	@echo "build/site/index.html"
+
+examples: setup  ## run everything in examples/ at a small size
+	@$(BIN)/pytest tests/test_examples.py tests/test_site.py::test_the_notebook_runs_from_its_first_cell_to_its_last
+
+# Source archive and wheel, checked, installed in a clean environment per extra, and used there; ONLY="none report": some.
+dist: setup  ## build the release into dist/ and try it (minutes)
+	@PIP_CONSTRAINT=constraints.txt $(BIN)/python -m tests.release $(ONLY)
 
 # Known weaknesses of the packages in constraints.txt; asks a database on the network.
 audit: setup  ## look the installed versions up in the database of known weaknesses (needs a network)
@@ -63,6 +75,10 @@ setup: $(READY)  ## make .venv
 
 $(BENCH_READY): $(READY)
 	@PIP_CONSTRAINT=constraints.txt $(PIP) install --quiet -e ".[all,bench]"
+	@touch $@
+
+$(DOCS_READY): $(READY)
+	@PIP_CONSTRAINT=constraints.txt $(PIP) install --quiet -e ".[docs]"
 	@touch $@
 
 # By digest: torch for CPUs alone, where the index has it, and all that the lock holds. By version, and only where the

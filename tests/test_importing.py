@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from comper.errors import OutsideCodeError
-from comper.importing import import_module_named, is_outside_name, load_object, require_trust
+from comper.errors import EXTRAS, OutsideCodeError, UsageError
+from comper.importing import import_module_named, is_outside_name, load_object, require_extras, require_trust
 
 FILES = {
     "users_module.py": "thing = 7\n_hidden = 8\n",
@@ -81,6 +82,19 @@ def test_a_module_that_is_missing_or_needs_a_missing_one_is_said() -> None:
 def test_a_module_that_fails_is_named_with_the_line() -> None:
     with pytest.raises(OutsideCodeError, match=r"fails when it is imported: ZeroDivisionError: .* \(failing\.py, line 2\)\.$"):
         import_module_named("failing")
+
+
+def test_the_modules_of_the_extras_are_those_of_the_package() -> None:
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert set(EXTRAS) <= set(project["optional-dependencies"])
+    require_extras(*EXTRAS)  # all of them are installed where tests run
+
+
+def test_all_that_is_missing_is_named_with_one_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("torch", "ale_py"):
+        monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(UsageError, match=r'^Not installed: torch, ale_py\. pip install "comper\[train,atari\]"$'):
+        require_extras("train", "gymnasium", "atari", "atari")
 
 
 @pytest.mark.parametrize("name", ["", "../up", "a b", "a..b", "1st", "os; x"])

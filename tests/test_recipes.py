@@ -98,3 +98,12 @@ def test_the_figure_of_the_recipe_is_put_on_the_page_by_one_word(
     assert result.figures == ["episode_lengths"]
     assert (tmp_path / "report" / "figures" / "episode_lengths.svg").stat().st_size > 1_000
     assert "Mean frames per episode." in result.page.read_text()
+
+
+def test_the_table_of_an_agents_methods_has_all_of_them() -> None:
+    from comper.agents.agent import Agent
+
+    rows = [line.split("|")[1] for line in TEXT.splitlines() if line.startswith("| `")]
+    named = set(re.findall(r"`(\w+)", " ".join(rows)))
+    methods = {name for name, member in vars(Agent).items() if callable(member) or isinstance(member, classmethod)}
+    assert {name for name in methods if not name.startswith("_")} | {"__init__"} == named

@@ -116,6 +116,11 @@ def test_an_unknown_name_gets_a_suggestion(name: str, says: str) -> None:
         with_settings(PARTS, {name: 1}, where="here")
 
 
+def test_an_argument_that_was_meant_is_suggested_too() -> None:
+    with pytest.raises(UsageError, match=r"^train\(\): unknown setting 'oven'\. Did you mean over or heat\?$"):
+        with_settings(PARTS, {"oven": 1}, where="train()", arguments=["over", "out"])
+
+
 def test_only_what_differs_is_a_change() -> None:
     changed = (Kitchen(eggs=4, cook="you"), Guests())
     assert changed_settings(changed, PARTS) == {"eggs": [4, 3], "cook": ["you", "me"]}

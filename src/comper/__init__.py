@@ -86,4 +86,9 @@ if not TYPE_CHECKING:  # a checker that saw this would let any name pass
     def __getattr__(name: str) -> Any:
         if name not in _HOMES:
             raise AttributeError(f"module 'comper' has no attribute {name!r}")
-        return getattr(import_module(_HOMES[name]), name)
+        try:
+            return getattr(import_module(_HOMES[name]), name)
+        except ModuleNotFoundError as error:
+            if error.name not in ("torch", "safetensors"):
+                raise
+            raise ImportError(f'comper.{name} needs {error.name}: pip install "comper[train]"', name=error.name) from error

@@ -10,7 +10,14 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from comper import __version__
-from comper.commands import catalogue_commands, result_commands, run_commands, study_commands, viewing_commands
+from comper.commands import (
+    catalogue_commands,
+    completion,
+    result_commands,
+    run_commands,
+    study_commands,
+    viewing_commands,
+)
 from comper.errors import (
     ComperError,
     StoppedError,
@@ -23,7 +30,7 @@ from comper.output import unbreakable_streams
 EXIT_CODES = (
     "exit codes: 0 done, 1 a defect, 2 wrong use, 3 damaged file, 4 disk or memory, 5 diverged, 6 locked, 130 interrupted"
 )
-PRINTING_COMMANDS = ("evaluate", "verify", "describe", "agents", "games", "floors")
+PRINTING_COMMANDS = ("evaluate", "verify", "describe", "agents", "games", "floors", "completion")
 """What they print is what they were called for: where it is lost they fail. The others leave files, and keep their code."""
 
 Run = Callable[[argparse.Namespace], int]
@@ -134,19 +141,24 @@ def _command_parser(name: str, argv: list[str]) -> _Parser:
 def _refuse_unknown(word: str, parser: argparse.ArgumentParser, args: argparse.Namespace) -> NoReturn:
     flag = word.split("=")[0]
     near = difflib.get_close_matches(flag, list(parser._option_string_actions), n=1)
-    hint = f" Did you mean {near[0]}?" if near else _owner_hint(flag, args)
+    hint = _owner_hint(flag, args) or (f" Did you mean {near[0]}?" if near else "")
     raise UsageError(f"unknown argument {flag!r}.{hint} See `{parser.prog} --help`.")
 
 
 def _owner_hint(flag: str, args: argparse.Namespace) -> str:
     """Which agents have the setting that this one has not."""
-    import dataclasses
-
     from comper.agents.registry import AGENTS, find_agent
+    from comper.settings import fields_of
 
+    if not hasattr(args, "agent"):
+        return ""
     name = flag.removeprefix("--").replace("-", "_")
-    owners = [agent for agent in AGENTS if name in {f.name for f in dataclasses.fields(find_agent(agent).config)}]
-    return f" It is a setting of {', '.join(owners)}, not of {getattr(args, 'agent', 'this')}." if owners else ""
+    owners = [
+        agent
+        for agent in AGENTS
+        if any(name in (f.name, *f.metadata["synonyms"]) for _, f in fields_of([find_agent(agent).config]))
+    ]
+    return f" It is a setting of {', '.join(owners)}, not of {args.agent}." if owners else ""
 
 
 COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser, list[str]], None]]] = {
@@ -163,6 +175,10 @@ COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser, list[str]], No
     "games": ("list the Atari games that can be played", catalogue_commands.add_games),
     "floors": ("measure what a random policy and each constant action score", catalogue_commands.add_floors),
     "import-release": ("turn the logs published with the paper into run folders", result_commands.add_import),
+    "completion": (
+        "print a script that completes commands and flags in a shell",
+        lambda parser, _: completion.add_completion(parser, COMMANDS),
+    ),
 }
 
 if __name__ == "__main__":

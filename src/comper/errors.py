@@ -158,13 +158,24 @@ def explained_memory_error(error: BaseException, hint: str = "") -> ResourceErro
 
 # All else
 
+EXTRAS = {
+    "train": ("torch", "safetensors"),
+    "atari": ("ale_py", "cv2"),
+    "gymnasium": ("gymnasium",),
+    "minatar": ("minatar",),
+    "minigrid": ("minigrid", "gymnasium"),
+    "report": ("matplotlib", "jinja2"),
+    "faiss": ("faiss",),
+}
+"""Extra of the package -> the modules that it brings and that work needs."""
+
 
 def explained(error: Exception) -> ComperError:
     """What went wrong as a sentence: memory, a missing package, the system, or a place in code."""
     if is_memory_error(error):
         return explained_memory_error(error)
     if isinstance(error, ImportError):
-        return UsageError(f"{error}. Install what is missing: {_extras_for(error.name)}")
+        return UsageError(f"{error}. Install what is missing: {install_command(_extra_of(error.name))}")
     if isinstance(error, OSError):
         return explained_os_error(error, str(error.filename or "The system refuses what is needed"), is_typed=True)
     last = traceback.extract_tb(error.__traceback__)[-1]
@@ -174,13 +185,17 @@ def explained(error: Exception) -> ComperError:
     return OutsideCodeError(f"code from outside comper failed: {place}.")
 
 
+def _extra_of(package: str | None) -> str:
+    root = (package or "").partition(".")[0]
+    return next((extra for extra, modules in EXTRAS.items() if root in modules), "all")
+
+
 def is_own_file(filename: str) -> bool:
     """Whether a file is part of this package, or of what it is built on."""
     folders = (os.path.dirname(__file__), sys.prefix, sys.base_prefix)
     return any(os.path.realpath(filename).startswith(os.path.realpath(folder) + os.sep) for folder in folders)
 
 
-def _extras_for(package: str | None) -> str:
-    root = (package or "").partition(".")[0]
-    extra = {"torch": "train", "safetensors": "train", "matplotlib": "report", "jinja2": "report"}.get(root, "all")
-    return f'pip install "comper[{extra}]"'
+def install_command(*extras: str) -> str:
+    """The command that installs some extras."""
+    return f'pip install "comper[{",".join(extras)}]"'

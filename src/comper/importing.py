@@ -1,16 +1,26 @@
-"""Code from outside comper, by name: `my_module:my_agent`, an agent, an environment or a network of the user's own."""
+"""Code from outside comper: `my_module:my_agent`, a user's own by its name, and the libraries that the extras bring."""
 
 from __future__ import annotations
 
 import difflib
 import importlib
+import importlib.util
 import os
 import sys
 import traceback
 from types import ModuleType
 from typing import Any
 
-from comper.errors import OutsideCodeError
+from comper.errors import EXTRAS, OutsideCodeError, UsageError, install_command
+
+
+def require_extras(*extras: str) -> None:
+    """Say in one sentence everything that is not installed, and the one command that installs it."""
+    wanted = dict.fromkeys(extras)
+    missing = [extra for extra in wanted if any(importlib.util.find_spec(module) is None for module in EXTRAS[extra])]
+    absent = [m for extra in missing for m in EXTRAS[extra] if importlib.util.find_spec(m) is None]
+    if missing:
+        raise UsageError(f"Not installed: {', '.join(dict.fromkeys(absent))}. {install_command(*missing)}")
 
 
 def is_outside_name(name: str) -> bool:

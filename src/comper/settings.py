@@ -91,15 +91,20 @@ def _rule(f: dataclasses.Field[Any], value: Any) -> tuple[bool, str, object, str
 # Changed by name.
 
 
-def with_settings(parts: Sequence[Settings], values: Mapping[str, Any], *, where: str) -> tuple[Any, ...]:
-    """The configurations with some settings changed; a wrong name, type or value is an error that says what is right."""
+def with_settings(
+    parts: Sequence[Settings], values: Mapping[str, Any], *, where: str, arguments: Sequence[str] = ()
+) -> tuple[Any, ...]:
+    """The configurations with some settings changed; a wrong name, type or value is an error that says what is right.
+
+    `arguments` are other names that a user may have meant: those of the function that takes the settings.
+    """
     owners = {f.name: number for number, part in enumerate(parts) for f in dataclasses.fields(part)}
     synonyms = {word: f.name for _, f in fields_of(parts) for word in f.metadata["synonyms"]}
     changes: list[dict[str, Any]] = [{} for _ in parts]
     for given, value in values.items():
         name = given if given in owners else synonyms.get(given, given)
         if name not in owners:
-            raise UsageError(f"{where}: unknown setting {name!r}.{_suggestion(name, parts)}")
+            raise UsageError(f"{where}: unknown setting {name!r}.{_suggestion(name, parts, arguments)}")
         number = owners[name]
         changes[number][name] = _typed(_field(parts[number], name), value, where)
     try:
@@ -127,8 +132,8 @@ def _field(part: Settings, name: str) -> dataclasses.Field[Any]:
     return next(f for f in dataclasses.fields(part) if f.name == name)
 
 
-def _suggestion(name: str, parts: Sequence[Settings]) -> str:
-    known = {f.name: f.name for _, f in fields_of(parts)}
+def _suggestion(name: str, parts: Sequence[Settings], arguments: Sequence[str]) -> str:
+    known = {word: word for word in [*arguments, *(f.name for _, f in fields_of(parts))]}
     known |= {synonym: f.name for _, f in fields_of(parts) for synonym in f.metadata["synonyms"]}
     near = list(dict.fromkeys(known[word] for word in difflib.get_close_matches(name, known, n=3)))
     return (

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,8 @@ from comper.environments.floors import (
     RandomFloor,
     Series,
     _play_all,
+    all_floors,
+    floor_for,
     known_floor,
     load_floors,
     measure_floor,
@@ -106,6 +109,17 @@ def test_file_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="folder: cannot be written"):
         save_floors(Floors({}), tmp_path / "folder")
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
+
+
+def test_a_users_floors_join_those_of_the_package(tmp_path: Path) -> None:
+    own = replace(floor_of(3.0), settings={"episode_cap_frames": 0})
+    save_floors(Floors({}).with_measured("gym:Own-v0", 1, own), tmp_path / "floors.json")
+    floors = all_floors(tmp_path / "floors.json")
+    assert floors.value("freeway") == FLOOR
+    assert floors.find("gym:Own-v0", 1) == own
+    assert floor_for(floors, "gym:Own-v0", 1, {"episode_cap_frames": 0, "other": 1}) == own
+    assert floor_for(floors, "gym:Own-v0", 1, {"episode_cap_frames": 9}) is None
+    assert floor_for(floors, "gym:Own-v0", 4, {"episode_cap_frames": 0}) is None
 
 
 def test_floor_depends_on_the_decision_period() -> None:

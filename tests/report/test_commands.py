@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import webbrowser
 from argparse import ArgumentParser
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from comper.cli import main
 from comper.errors import ComperError
-from comper.report.commands import COMMANDS
+from comper.report.commands import COMMANDS, open_in_browser
 from comper.report.report import report
 
 from .conftest import MakeLog, MakeRun
@@ -38,6 +39,23 @@ def test_the_commands_answer_with_exit_codes(make_run: MakeRun, tmp_path: Path, 
             _run("report", tmp_path, "--out", tmp_path / "out", "--seed", bad)
     with pytest.raises(ComperError):
         _run("import-release", tmp_path, "--agent", "a", "--out", tmp_path / "runs")
+
+
+@pytest.mark.parametrize(
+    ("is_there", "says"), [(True, "Shown in a browser: file:///"), (False, "No browser was found here. Open")]
+)
+def test_the_page_is_opened_where_there_is_a_browser(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, is_there: bool, says: str
+) -> None:
+    opened: list[str] = []
+
+    def open_page(address: str) -> bool:
+        opened.append(address)
+        return is_there
+
+    monkeypatch.setattr(webbrowser, "open", open_page)
+    assert open_in_browser(tmp_path / "index.html").startswith(says)
+    assert opened == [(tmp_path / "index.html").as_uri()]
 
 
 @pytest.mark.usefixtures("no_figures")

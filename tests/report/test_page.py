@@ -24,6 +24,18 @@ def test_a_single_run_gets_a_short_page_that_says_what_next(make_run: MakeRun, t
     assert "<b>700.00</b><span>score</span>" in html
 
 
+def test_two_agents_get_a_page_that_compares_them(make_run: MakeRun, tmp_path: Path) -> None:
+    for agent, score in (("ours", 20.0), ("theirs", 10.0)):
+        for seed in range(3):
+            make_run(agent, "freeway", seed, [score + seed] * 3)
+    page = report([tmp_path / "runs"], tmp_path / "out", progress=False).page.read_text()
+    assert "<h1>ours against theirs</h1>" in page
+    order = [
+        page.index(f'id="{name}"') for name in ("learning", "compare", "figure-differences", "table-differences", "glance")
+    ]
+    assert order == sorted(order)
+
+
 def test_other_environments_stand_under_their_own_heading(make_run: MakeRun, tmp_path: Path) -> None:
     for seed in range(2):
         make_run("ours", "gym:CartPole-v1", seed)

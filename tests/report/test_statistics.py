@@ -154,3 +154,13 @@ def test_a_bootstrap_never_mixes_games() -> None:
     drawn = statistics.resample([np.array([0.0, 1.0]), np.array([10.0, 11.0])], replicates=200, rng=np.random.default_rng(0))
     assert set(np.unique(drawn[0])) == {0, 1}
     assert set(np.unique(drawn[1])) == {10, 11}
+
+
+def test_a_difference_is_that_of_the_means_and_its_interval_that_of_a_plain_bootstrap() -> None:
+    x, y = np.array([1.0, 2.0, 6.0]), np.array([0.0, 1.0])
+    found = statistics.difference_interval(x, y, rng=np.random.default_rng(0))
+    assert found.value == 2.5
+    rng = np.random.default_rng(1)
+    drawn = [rng.choice(x, 3).mean() - rng.choice(y, 2).mean() for _ in range(20_000)]
+    assert np.allclose([found.low, found.high], np.percentile(drawn, [2.5, 97.5]), atol=0.2)
+    assert np.isnan(statistics.difference_interval(x[:1], y[:1], rng=rng).low)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 from comper.agents.registry import AGENTS
 from comper.cli import main
 from comper.environments.families import find_environment
+from comper.environments.floors import Floors, measure_floor, save_floors
 from comper.errors import UsageError
 from comper.protocol import PAPER_GAMES
 from comper.runs.manifest import Manifest
@@ -115,6 +117,31 @@ def test_a_network_that_does_not_fit_is_refused_before_anything_is_written(tmp_p
     with pytest.raises(UsageError, match="has no network"):
         train(Light, "random", out=tmp_path, frames=100, network=linear_network, **QUICK)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_misspelt_argument_gets_a_suggestion(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"unknown setting 'agnet'\. Did you mean agent"):
+        train("gym:CartPole-v1", agnet="dqn", out=tmp_path)
+
+
+def test_everything_that_is_not_installed_is_named_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for module in ("torch", "cv2"):
+        monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(UsageError, match=r'^Not installed: torch, cv2\. pip install "comper\[train,atari\]"$'):
+        train(["freeway", "pong"], out=tmp_path)
+
+
+def test_a_floor_that_the_user_measured_is_recorded(tmp_path: Path) -> None:
+    spec = find_environment("gym:CartPole-v1")
+    frames, floor = measure_floor(spec, workers=0)
+    save_floors(Floors({}).with_measured(spec.name, frames, floor), tmp_path / "floors.json")
+    options: dict[str, Any] = {"frames": 30, "show_progress": False, "floors": tmp_path / "floors.json", "workers": 0}
+    [plain] = train("gym:CartPole-v1", "random", out=tmp_path / "a", **options)
+    assert Manifest.read(plain).floor == floor.value
+    [capped] = train("gym:CartPole-v1", "random", out=tmp_path / "b", episode_cap_frames=10, **options)
+    assert Manifest.read(capped).floor is None  # it was not measured with this limit
+    [held] = train("gym:CartPole-v1", "random", out=tmp_path / "c", observation="stacked", **options)
+    assert Manifest.read(held).floor is None
 
 
 def test_environments_are_found_each_once_and_paper_stands_for_eight() -> None:

@@ -36,7 +36,7 @@ class Task:
     """pixels or vector."""
     action_names: tuple[str, ...]
     make_network: Callable[[tuple[int, ...], int], torch.nn.Module] | None = None
-    """(shape of a state, number of actions) -> module that maps states (B, history, *observation_shape) to (B, actions)."""
+    """(shape of a state, number of actions) -> module that maps a batch of states to Q-values (B, actions)."""
 
     @property
     def num_actions(self) -> int:

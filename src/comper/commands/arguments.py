@@ -26,7 +26,7 @@ def example(parser: argparse.ArgumentParser, *lines: str) -> None:
 
 def add_run_options(parser: argparse.ArgumentParser) -> None:
     """How a run is carried out; none of it changes results."""
-    parser.add_argument("--device", default="auto", metavar="D", help="auto, cpu or cuda (default: auto)")
+    add_device(parser)
     text = "processes for the trials (default: on a CPU one per core)"
     parser.add_argument("--processes", type=whole_number, metavar="N", help=text)
     text = "processes for the environments; 0: none (default: by cores)"
@@ -43,6 +43,12 @@ def tracking_hooks(args: argparse.Namespace) -> list[HookMaker]:
 
     makers: list[HookMaker] = [] if args.tensorboard is None else [TensorBoard(args.tensorboard)]
     return makers if args.wandb is None else [*makers, WeightsAndBiases(args.wandb)]
+
+
+def add_device(parser: argparse.ArgumentParser) -> None:
+    """--device."""
+    text = "where the networks are computed; auto: a GPU where there is one (default: auto)"
+    parser.add_argument("--device", default="auto", metavar="auto|cpu|cuda", help=text)
 
 
 def add_threads(parser: argparse.ArgumentParser) -> None:

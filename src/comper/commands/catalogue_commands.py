@@ -9,6 +9,7 @@ from pathlib import Path
 
 from comper.commands.arguments import example
 from comper.errors import UsageError, printable
+from comper.importing import require_extras
 from comper.settings import whole_number
 
 
@@ -23,6 +24,9 @@ def add_describe(parser: argparse.ArgumentParser, argv: list[str]) -> None:
 
 
 def _describe(args: argparse.Namespace) -> int:
+    from comper.environments.families import needed_extras
+
+    require_extras("train", *needed_extras([args.environment]))  # before torch and its company are imported
     from comper.training.describe import as_text, describe, settings_of
 
     settings = settings_of(args.agent, args.environment)

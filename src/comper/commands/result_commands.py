@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from comper.commands.arguments import add_checkpoint, add_trust, example
+from comper.commands.arguments import add_checkpoint, add_device, add_trust, example
 from comper.errors import DamagedFileError, UsageError, printable
 from comper.settings import whole_number
 
@@ -31,7 +31,7 @@ def add_evaluate(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     parser.add_argument(
         "--seed", type=whole_number, default=0, metavar="N", help="seed of the episodes (default: %(default)s)"
     )
-    parser.add_argument("--device", default="auto", metavar="D", help="auto, cpu or cuda (default: auto)")
+    add_device(parser)
     parser.add_argument("--json", action="store_true", help="one line of JSON for each run")
     add_trust(parser)
 

@@ -7,8 +7,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from comper import native
 from comper.commands.arguments import add_run_options, add_threads, add_trust, example, folder, tracking_hooks
 from comper.errors import LeftOutError, UsageError
+from comper.importing import require_extras
+from comper.output import print_line
 from comper.settings import add_flags, flag_values, read_settings, whole_number
 
 
@@ -41,8 +44,9 @@ def add_train(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     add_threads(parser)
     text = "settings from a TOML file; a flag wins over the file"
     parser.add_argument("--config", type=Path, metavar="FILE", help=text)
+    parser.add_argument("--floors", type=Path, metavar="FILE", help="floors that `comper floors --out FILE` measured")
     agent = _agent_in(argv)
-    add_flags(parser, f"settings of {agent.name} (with --agent B: those of B)", agent.config)
+    add_flags(parser, f"settings of {agent.name} (another --agent has others)", agent.config)
     for family, settings in family_settings().items():
         add_flags(parser, f"settings of the environment: {family}", settings)
 
@@ -57,6 +61,10 @@ def _agent_in(argv: list[str]) -> Any:
 
 
 def _train(args: argparse.Namespace) -> int:
+    from comper.environments.families import needed_extras
+    from comper.environments.floors import all_floors
+
+    require_extras("train", *needed_extras(args.environments))  # before torch and its company are imported
     from comper.training.hooks import checked_hooks
     from comper.training.options import RunOptions, resolve_settings
     from comper.training.train import find_environments, train_population
@@ -73,27 +81,31 @@ def _train(args: argparse.Namespace) -> int:
         args.checkpoint_period_steps,
         processes=args.processes,
         threads=args.threads,
+        floors=None if args.floors is None else all_floors(args.floors),
         hooks=hooks,
     )
+    if (loops := native.loops()).library is None:
+        print_line(f"loops in C {loops.status}; a CPU takes longer, for the same results")
     return print_all_scores(
-        lambda: train_population(environments, settings, seed=args.seed, trials=args.trials, out=args.out, options=options)
+        lambda: train_population(environments, settings, seed=args.seed, trials=args.trials, out=args.out, options=options),
+        args.floors,
     )
 
 
-def print_all_scores(run: Callable[[], list[Path]]) -> int:
+def print_all_scores(run: Callable[[], list[Path]], floors: Path | None = None) -> int:
     """Print the scores of what was done, also where some runs could not be."""
     try:
-        return _print_scores(run())
+        return _print_scores(run(), floors)
     except LeftOutError as error:
-        _print_scores(error.done)
+        _print_scores(error.done, floors)
         raise
 
 
-def _print_scores(folders: Sequence[Path]) -> int:
+def _print_scores(folders: Sequence[Path], floors: Path | None = None) -> int:
     from comper.report.scoreboard import scoreboard
 
     if folders:
-        print(scoreboard(folders))
+        print(scoreboard(folders, floors))
     return 0
 
 

@@ -169,6 +169,8 @@ class Family:
 
     prefix: str
     """`gym` of `gym:CartPole-v1`; empty for Atari games."""
+    extra: str
+    """The extra of this package that installs its library."""
     summary: str
     example: str
     settings: EnvironmentSettings

@@ -9,9 +9,10 @@ my_module:make_env         a function or class of your own; in Python also the c
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from comper.environments import atari, gym, minatar, minigrid, user
@@ -59,6 +60,12 @@ def outside_module(name: str) -> str | None:
     return module if colon and not is_python_object else None
 
 
+def needed_extras(names: Iterable[object]) -> list[str]:
+    """The extras whose libraries these environments need; what a user brings along needs Gymnasium."""
+    families = [split_name(name.strip())[0] if isinstance(name, str) else None for name in names]
+    return [FAMILIES["gym"].extra if family is None else family.extra for family in families]
+
+
 def all_names() -> list[str]:
     """Names of all families whose libraries are installed."""
     found: list[str] = []
@@ -85,10 +92,21 @@ def _find_outside(name: str) -> EnvironmentSpec:
 
 
 def _unknown(name: str) -> UsageError:
-    near = _nearest(name)
+    near = _in_other_families(name) or _nearest(name)
     families = ", ".join(family.example for family in FAMILIES.values())
     hint = f"Did you mean {' or '.join(near)}?" if near else f"Names look like {families} or my_module:make_env."
     return UsageError(f"No environment is called {name!r}. {hint}")
+
+
+def _in_other_families(name: str) -> list[str]:
+    """What a name means without its prefix: `gym:ALE/Pong-v5` is `pong` here."""
+    own, rest = split_name(name)
+    found = []
+    for family in FAMILIES.values():
+        with contextlib.suppress(UsageError):  # its library is missing
+            if family is not own and ":" not in rest and (other := family.resolve(rest)) is not None:
+                found.append(family.full_name(other))
+    return found
 
 
 def _nearest(name: str) -> list[str]:

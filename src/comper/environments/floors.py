@@ -49,6 +49,9 @@ MAX_EPISODE_STEPS = 200_000
 NUM_PARTS = 3
 """Tasks that one measurement of 30 episodes is cut into, so that the cores have an equal share."""
 
+SEEN_BY_AGENTS = ("frame_skip", "pooling", "screen_size", "view")
+"""Settings of environments that change what an agent sees, not what a policy without eyes scores at a decision period."""
+
 ABOUT = (
     f"Mean scores with the settings of docs/protocol.md: {NUM_EPISODES} episodes of the random policy; every constant action"
     f" on {SCREENING_EPISODES} episodes, the best {NUM_FINALISTS} of them on {NUM_EPISODES} more. Made by `comper floors`."
@@ -82,6 +85,8 @@ class Floor:
     best_constant: str
     measured: str
     versions: dict[str, str]
+    settings: dict[str, Any] | None = None
+    """How the environment was played while it was measured; None: with the defaults, and comes with the package."""
 
     def __post_init__(self) -> None:
         if self.best_constant not in self.constants:
@@ -137,6 +142,27 @@ def known_floor(name: str, frames_per_decision: int) -> float | None:
     return None if floor is None else floor.value
 
 
+def all_floors(path: Path | None = None) -> Floors:
+    """The floors that come with the package, and those of a file that `comper floors --out FILE` wrote."""
+    floors = load_floors()
+    if path is None:
+        return floors
+    if not path.exists():
+        raise UsageError(f"{path}: there is no such file. `comper floors ENV --out {path}` makes it.")
+    for name, by_period in load_floors(path).environments.items():
+        for frames, floor in by_period.items():
+            floors = floors.with_measured(name, frames, floor)
+    return floors
+
+
+def floor_for(floors: Floors, name: str, frames_per_decision: int, settings: Mapping[str, Any]) -> Floor | None:
+    """The floor of an environment that is played as it was when its floor was measured; None where that is not known."""
+    floor = floors.find(name, frames_per_decision)
+    if floor is None or floor.settings is None:
+        return None
+    return floor if all(settings.get(key) == value for key, value in floor.settings.items()) else None
+
+
 # The file
 
 
@@ -153,7 +179,7 @@ def load_floors(path: Path = FLOORS_FILE) -> Floors:
 def save_floors(floors: Floors, path: Path) -> None:
     """Write the floors, replacing the file in one step."""
     environments = {
-        name: {str(frames): asdict(floor) | {"floor": floor.value} for frames, floor in by_period.items()}
+        name: {str(frames): _floor_to_json(floor) for frames, floor in by_period.items()}
         for name, by_period in floors.environments.items()
     }
     document = {"format": FORMAT, "about": floors.about, "environments": environments}
@@ -166,6 +192,11 @@ def save_floors(floors: Floors, path: Path) -> None:
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink()
+
+
+def _floor_to_json(floor: Floor) -> dict[str, Any]:
+    entry = asdict(floor) | {"floor": floor.value}
+    return entry if floor.settings is not None else {key: value for key, value in entry.items() if key != "settings"}
 
 
 def floors_from_json(document: Any) -> Floors:
@@ -189,6 +220,7 @@ def _floor_from_json(name: str, entry: Any) -> Floor:
         entry["best_constant"],
         str(entry["measured"]),
         dict(entry["versions"]),
+        dict(entry["settings"]) if "settings" in entry else None,
     )
     if _number(entry["floor"]) != floor.value:
         raise ValueError(f"{name}: floor is {entry['floor']}, but the larger of its floors is {floor.value}")
@@ -233,7 +265,9 @@ def measure_floor(
     info = spec.factory(seed=np.random.SeedSequence(seed))().info
     screened = play([Series(action, SCREENING_EPISODES, seed) for action in info.action_names])
     finals = play(_finals(info.action_names, screened, seed))
-    return spec.settings.frames_per_observation * observations_per_step, _floor(info, screened, finals)
+    played = {name: value for name, value in vars(spec.settings).items() if name not in SEEN_BY_AGENTS}
+    floor = replace(_floor(info, screened, finals), settings=played)
+    return spec.settings.frames_per_observation * observations_per_step, floor
 
 
 def _finals(action_names: Sequence[str], screened: Mapping[str, list[float]], seed: int) -> list[Series]:

@@ -201,7 +201,8 @@ def resolve(name: str) -> str | None:
     package, colon, env_id = name.rpartition(":")
     if colon:
         import_module_named(package)
-    found = {known.lower(): known for known in import_gymnasium().registry}.get(env_id.lower())
+    known_ids = import_gymnasium().registry if colon else names()
+    found = {known.lower(): known for known in known_ids}.get(env_id.lower())
     return None if found is None else f"{package}{colon}{found}"
 
 
@@ -231,6 +232,7 @@ def make(
 
 FAMILY = Family(
     prefix="gym",
+    extra="gymnasium",
     summary="Gymnasium environment with discrete actions",
     example="gym:CartPole-v1",
     settings=GymnasiumSettings(),

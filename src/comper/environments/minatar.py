@@ -129,6 +129,7 @@ def make(name: str, settings: MinAtarSettings, *, seed: np.random.SeedSequence, 
 
 FAMILY = Family(
     prefix="minatar",
+    extra="minatar",
     summary="MinAtar game, 10x10 pixels",
     example="minatar:breakout",
     settings=MinAtarSettings(),

@@ -93,6 +93,7 @@ def make(
 
 FAMILY = Family(
     prefix="minigrid",
+    extra="minigrid",
     summary="MiniGrid or BabyAI grid world",
     example="minigrid:DoorKey-6x6-v0",
     settings=MiniGridSettings(),

@@ -16,6 +16,8 @@ from comper.report.reading import Trial
 from comper.report.summary import Summary
 from comper.report.tables.table import cut_text
 
+SMALL_OVERSHOOT = 0.001
+"""Of the budget: less is not worth a note."""
 SINGLE_EPISODE = 1
 """Trials that differ in at most so many episodes are still named: they are not independent either."""
 
@@ -152,9 +154,10 @@ def changed_settings(summary: Summary) -> list[Finding]:
     for agent, words in summary.changes.items():
         others = [word for word in words if not word.startswith("frames ")]
         if others:
+            is_beside_print = agent in summary.atari_agents
             text = f"{agent}: settings other than its preset's: {'; '.join(others)}."
-            text += " Not comparable with the printed columns." if agent in summary.atari_agents else ""
-            findings.append(Finding(WARNING, "settings", text))
+            text += " Not comparable with the printed columns." if is_beside_print else ""
+            findings.append(Finding(WARNING if is_beside_print else NOTE, "settings", text))
     return findings
 
 
@@ -235,7 +238,7 @@ def overshoots(summary: Summary) -> list[Finding]:
             findings.append(Finding(WARNING, "overshoot", text, str(trial.folder)))
     for agent, overshot in sorted(shares.items()):
         most, trial = max(overshot, key=lambda pair: pair[0])
-        if most > 0:
+        if most >= SMALL_OVERSHOOT:
             mean = float(np.mean([share for share, _ in overshot]))
             text = (
                 f"{agent}: trials play the running episode out and so exceed their frame budget by {mean:.1%} on average, "

@@ -27,22 +27,37 @@ class Command:
 def add_report_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `comper report`."""
     parser.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="a folder with run folders in it, at any depth")
-    parser.add_argument(
-        "--out", type=Path, required=True, metavar="OUT", help="where index.html, tables/ and figures/ are written"
-    )
-    parser.add_argument("--seed", type=_seed, default=0, metavar="N", help="seed of the bootstrap intervals (default 0)")
+    text = "where index.html, tables/ and figures/ are written (default: %(default)s)"
+    parser.add_argument("--out", type=Path, default=Path("report"), metavar="OUT", help=text)
+    parser.add_argument("--floors", type=Path, metavar="FILE", help="floors that `comper floors --out FILE` measured")
+    parser.add_argument("--open", action="store_true", help="show the page in a browser")
+    parser.add_argument("--seed", type=_seed, default=0, metavar="N", help="seed of the bootstrap intervals (default: 0)")
     parser.add_argument("--no-progress", dest="progress", action="store_false", help="do not show progress")
 
 
 def run_report(args: argparse.Namespace) -> int:
     """Write a report and say where it is and what its reader must know; 3 where a run was left out as wrong."""
-    result = report(args.folders, args.out, seed=args.seed, progress=args.progress)
+    result = report(args.folders, args.out, floors=args.floors, seed=args.seed, progress=args.progress)
     _print_findings([finding for finding in result.findings if finding.severity != NOTE])
     running = f", {result.running} unfinished ones named but not averaged in" if result.running else ""
     trials = f"{result.trials} {'trial' if result.trials == 1 else 'trials'}"
     made = f"{len(result.tables)} tables, {len(result.figures)} figures"
     print(printable(f"{result.page}: {trials}{running}; {made}."))
+    if args.open:
+        print(printable(open_in_browser(result.page)))
     return result.exit_code
+
+
+def open_in_browser(page: Path) -> str:
+    """Show a page, and say whether that could be done."""
+    import webbrowser
+
+    address = page.resolve().as_uri()
+    try:
+        is_shown = webbrowser.open(address)
+    except webbrowser.Error:
+        is_shown = False
+    return f"Shown in a browser: {address}" if is_shown else f"No browser was found here. Open this in one: {address}"
 
 
 def add_import_arguments(parser: argparse.ArgumentParser) -> None:

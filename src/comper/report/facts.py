@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from comper import protocol
-from comper.environments.floors import Floor, Floors, load_floors
+from comper.environments.floors import Floor, Floors, all_floors, floor_for, load_floors
 from comper.report.names import ATARI, family
 from comper.report.reading import Trial
 
-__all__ = ["Floor", "Floors", "load_floors"]
+__all__ = ["Floor", "Floors", "all_floors", "load_floors"]
 
 PAPER_FRAMES = protocol.AgentConfig().frames
 FLOOR_DECISION_FRAMES = protocol.FRAME_SKIP
@@ -43,9 +43,15 @@ def floor_at(floors: Floors, game: str, frames: int) -> Floor | None:
 
 def floor_of(trial: Trial, floors: Floors) -> Floor | None:
     """The floor a trial is read against: none where its game was played otherwise than the floors were measured."""
+    frames = decision_frames(trial)
+    if (floor := floor_for(floors, trial.game, frames, trial.config)) is not None:
+        return floor
+    floor = floor_at(floors, trial.game, frames)
+    if floor is not None and floor.settings is not None:
+        return None
     if trial.manifest.format > 1 and trial.manifest.floor is None:
         return None
-    return floor_at(floors, trial.game, decision_frames(trial))
+    return floor
 
 
 def learns(trial: Trial) -> bool:

@@ -26,6 +26,7 @@ TEMPLATES = Path(__file__).parent / "templates"
 SECTIONS = {
     "learning": "Learning curves",
     **{f"family-{name}": title for name, title in FAMILIES.items() if name != ATARI},
+    "compare": "One against the other",
     "glance": "Score against floor",
     "findings": "Warnings and notes",
     "next": "What to do next",
@@ -81,13 +82,14 @@ def render_page(summary: Summary, tables: list[Table], figures: list[Drawn], fin
     """The page as HTML; a single run gets a short one."""
     is_single = summary.is_single_run
     page: str = _environment().get_template("page.html.j2").render(
-        title="One run" if is_single else "What the agents learned",
+        title=_title(summary),
         subject=", ".join(summary.agents),
         lead=_single_lead(summary) if is_single else _lead(summary),
         facts=[*(_single_facts(summary) if is_single else _facts(summary)), *_finding_facts(findings)],
         sections=_sections(summary, tables, figures),
         findings=findings,
         next_steps=_next_steps(summary) if is_single else [],
+        has_atari=ATARI in summary.families,
         sources=reference.sources(),
         printed_source=reference.printed_source(),
         seed=summary.seed,
@@ -109,6 +111,12 @@ def _sections(summary: Summary, tables: list[Table], figures: list[Drawn]) -> li
         for name, title in titles.items()
     ]
     return [section for section in sections if section.name in always or not section.is_empty]
+
+
+def _title(summary: Summary) -> str:
+    if summary.is_single_run:
+        return "One run"
+    return " against ".join(summary.agents) if summary.is_comparison else "What the agents learned"
 
 
 def _lead(summary: Summary) -> str:
@@ -170,7 +178,8 @@ def _next_steps(summary: Summary) -> list[NextStep]:
         NextStep("Train another agent on the same game (`comper agents` lists them), and report all runs together."),
     ]
     if math.isnan(summary.floor(trial.agent, trial.game)):
-        steps.append(NextStep("Measure what scores without learning.", f"comper floors {shlex.quote(trial.game)}"))
+        command = f"comper floors {shlex.quote(trial.game)} --out floors.json"
+        steps.append(NextStep("Measure what scores without learning, and report with `--floors floors.json`.", command))
     return steps
 
 

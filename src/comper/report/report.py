@@ -11,7 +11,7 @@ from pathlib import Path
 from comper.errors import DamagedFileError, UsageError, explaining_os_errors
 from comper.progress import show_progress
 from comper.report.checks import check
-from comper.report.facts import load_floors
+from comper.report.facts import all_floors
 from comper.report.figures import draw_figures
 from comper.report.figures.drawing import Drawn
 from comper.report.findings import ERROR, Finding, by_severity
@@ -47,12 +47,18 @@ class ReportResult:
         return DamagedFileError.exit_code if any(finding.severity == ERROR for finding in self.findings) else 0
 
 
-def report(folders: Iterable[Path], out: Path, *, seed: int = 0, progress: bool = True) -> ReportResult:
-    """Write OUT/index.html, OUT/tables and OUT/figures from every run folder below the given ones."""
+def report(
+    folders: Iterable[Path], out: Path, *, floors: Path | None = None, seed: int = 0, progress: bool = True
+) -> ReportResult:
+    """Write OUT/index.html, OUT/tables and OUT/figures from every run folder below the given ones.
+
+    `floors` is a file that `comper floors --out FILE` wrote, for environments whose floor does not come with the package.
+    """
+    measured = all_floors(floors)
     with show_progress("Run folders read", wanted=progress) as shown:
         runs = read_runs([Path(folder) for folder in folders], advance=shown.update)
     _require_trials(runs)
-    summary = Summary(runs, load_floors(), seed)
+    summary = Summary(runs, measured, seed)
     findings = by_severity(runs.findings + check(summary))
     tables = build_tables(summary)
     with show_progress("Figures drawn", wanted=progress) as shown:

@@ -8,16 +8,16 @@ from pathlib import Path
 import numpy as np
 
 from comper.errors import printable
-from comper.report.facts import Floors, floor_of, load_floors, num_scored_episodes
+from comper.report.facts import Floors, all_floors, floor_of, num_scored_episodes
 from comper.runs.reader import RecordedTrial, read_run
 
 COLUMNS = ("game", "seed", "episodes", "frames", "steps", "score", "floor", "reached by", "run folder")
 EXPLANATION = "score: mean of the last episodes, while learning; floor: the score without learning (docs/protocol.md)."
 
 
-def scoreboard(folders: Sequence[Path]) -> str:
-    """Scores and floors of finished runs as aligned text."""
-    floors = load_floors()
+def scoreboard(folders: Sequence[Path], measured: Path | None = None) -> str:
+    """Scores and floors of finished runs as aligned text; `measured` is a file of floors that a user has measured."""
+    floors = all_floors(measured)
     rows = [_row(folder, floors) for folder in folders]
     widths = [max(len(row[i]) for row in [COLUMNS, *rows]) for i in range(len(COLUMNS))]
     lines = [

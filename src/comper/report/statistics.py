@@ -139,6 +139,16 @@ def improvement_interval(
     return Interval(value, float(low), float(high))
 
 
+def difference_interval(x: Array, y: Array, *, rng: np.random.Generator, replicates: int = REPLICATES) -> Interval:
+    """The difference of the means of two agents' trials on one game, x minus y; both are resampled."""
+    value = float(x.mean() - y.mean())
+    if not _can_vary([x, y]):
+        return Interval(value, math.nan, math.nan)
+    drawn_x, drawn_y = (resample([values], replicates=replicates, rng=rng)[0].mean(axis=-1) for values in (x, y))
+    low, high = _percentiles(drawn_x - drawn_y)
+    return Interval(value, float(low), float(high))
+
+
 def profile_band(
     strata: Strata, thresholds: Array, *, rng: np.random.Generator, replicates: int = 2_000
 ) -> tuple[Array, Array, Array]:

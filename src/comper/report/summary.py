@@ -178,6 +178,22 @@ class Summary:
             if (games := self.games_of(x, y))
         }
 
+    @property
+    def is_comparison(self) -> bool:
+        """Whether two agents have played the same games, so that one can be set against the other."""
+        return len(self.agents) == 2 and bool(self.games_of(*self.agents))
+
+    @cached_property
+    def differences(self) -> dict[str, Interval]:
+        """Where two agents are compared: the first one's mean final score less the second one's, by game."""
+        first, second = self.agents
+        return {
+            game: statistics.difference_interval(
+                self.final[first, game], self.final[second, game], rng=self.rng("difference", first, second, game)
+            )
+            for game in self.games_of(first, second)
+        }
+
 
 def _changes(trials: list[Trial]) -> list[str]:
     counts = Counter(

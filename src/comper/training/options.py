@@ -14,6 +14,7 @@ from comper.agents.agent import AgentSpec, Task
 from comper.agents.registry import find_agent
 from comper.environments.environment import EnvironmentInfo, EnvironmentSettings, EnvironmentSpec
 from comper.environments.families import family_settings, find_environment, outside_module
+from comper.environments.floors import Floors
 from comper.errors import DamagedFileError, OutsideCodeError, UsageError
 from comper.importing import is_outside_name, load_object
 from comper.processes import can_start_processes, usable_cores
@@ -57,6 +58,8 @@ class RunOptions:
     """Of torch, for each trial; None: one on a CPU, torch's own number beside a GPU. The last bits depend on it."""
     hooks: tuple[AnyHook, ...] = ()
     """Called while trials run; see hooks.py."""
+    floors: Floors | None = None
+    """Floors that the user has measured, with those of the package; None: the package's alone."""
 
     def __post_init__(self) -> None:
         if self.workers is not None and not 0 <= self.workers <= MAX_PROCESSES:
@@ -181,11 +184,13 @@ def resolve_settings(
     where: str,
     network: NetworkMaker | None = None,
     trusted: Trusted = None,
+    arguments: Sequence[str] = (),
 ) -> RunSettings:
     """The agent's settings and the environment's, changed by the given values; everything wrong is refused here."""
     name, spec = named_agent(agent, trusted)
     _refuse_other_families(environments, spec, values, where)
-    config, environment = with_settings(default_settings(spec, _common_settings(environments)), values, where=where)
+    defaults = default_settings(spec, _common_settings(environments))
+    config, environment = with_settings(defaults, values, where=where, arguments=arguments)
     wanted = getattr(config, "network", AUTO)
     if network is not None:
         if not callable(network):

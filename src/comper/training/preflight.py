@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from comper.environments.environment import EnvironmentInfo
-from comper.errors import ResourceError
+from comper.errors import ResourceError, UsageError
 from comper.runs.checkpoints import NUM_LATEST
 from comper.training.options import RunSettings
 
@@ -99,6 +99,7 @@ def check(
 ) -> Needs:
     """Refuse a run for which memory or disk will not do."""
     needs = needs_of(settings, info, trials=trials, at_once=at_once, processes=processes, with_checkpoints=with_checkpoints)
+    _require_disk(out)
     memory, disk = available_memory(), available_disk(out)
     if memory is not None and needs.memory > memory:
         raise ResourceError(
@@ -139,9 +140,19 @@ def available_memory() -> int | None:
 
 def available_disk(folder: Path) -> int:
     """Bytes free where a folder is, or will be."""
+    return shutil.disk_usage(_existing(folder)).free
+
+
+def _require_disk(folder: Path) -> None:
+    """Refuse a place like /proc, which has no room at all because it is none."""
+    if shutil.disk_usage(_existing(folder)).total == 0:
+        raise UsageError(f"{folder}: cannot be written, as no disk is there. Choose another --out.")
+
+
+def _existing(folder: Path) -> Path:
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
-    return shutil.disk_usage(folder).free
+    return folder
 
 
 def _machine_memory() -> Sequence[int]:

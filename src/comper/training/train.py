@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from comper.agents.agent import AgentSpec
 from comper.agents.registry import DEFAULT_AGENT
-from comper.environments.environment import EnvironmentSpec
-from comper.environments.families import find_environment
+from comper.environments.environment import EnvironmentInfo, EnvironmentSpec
+from comper.environments.families import find_environment, needed_extras
+from comper.environments.floors import all_floors, floor_for
 from comper.errors import UsageError, printable
+from comper.importing import require_extras
 from comper.output import print_line
 from comper.protocol import PAPER_GAMES
 from comper.training import preflight
@@ -49,6 +53,7 @@ def train(
     processes: int | None = None,
     threads: int | None = None,
     network: str | NetworkMaker = "auto",
+    floors: str | os.PathLike[str] | None = None,
     hooks: Sequence[AnyHook] = (),
     **settings: Any,
 ) -> list[Path]:
@@ -62,6 +67,7 @@ def train(
     their trials, None chooses. An environment, agent, network or hook given as a Python object stays in this process. A
     checkpoint is written every `checkpoint_period_steps` agent steps; 0: never, None: every 5,000 steps or two minutes.
     `hooks` are called while trials run: objects of your own (see `Hook`), `TensorBoard(folder)`, `WeightsAndBiases(project)`.
+    `floors` is a file that `comper floors --out FILE` wrote, for environments whose floor does not come with the package.
 
         train("freeway", "comper-single", frames=20_000, out="my-runs")
     """
@@ -70,14 +76,25 @@ def train(
         raise UsageError(
             f"{named!r}: give an environment's name, or a function or class that makes it, not the object itself."
         )
+    require_extras("train", *needed_extras(named))
     specs = find_environments(named)
     if isinstance(network, str):
         settings |= {} if network == "auto" else {"network": network}
         network_maker = None
     else:
         network_maker = network
-    resolved = resolve_settings(agent, specs, settings, where="train()", network=network_maker)
-    options = RunOptions(device, workers, checkpoint_period_steps, show_progress, processes, threads, checked_hooks(hooks))
+    arguments = list(inspect.signature(train).parameters)[:-1]
+    resolved = resolve_settings(agent, specs, settings, where="train()", network=network_maker, arguments=arguments)
+    options = RunOptions(
+        device,
+        workers,
+        checkpoint_period_steps,
+        show_progress,
+        processes,
+        threads,
+        checked_hooks(hooks),
+        None if floors is None else all_floors(Path(floors)),
+    )
     return train_population(specs, resolved, seed=seed, trials=trials, out=Path(out), options=options)
 
 
@@ -142,7 +159,8 @@ def _run_here(beginning: Beginning, options: RunOptions) -> list[Path]:
     preflight.allow_open_files(len(pairs), options.num_workers(len(pairs)))
     with ExitStack() as stack:
         environments = stack.enter_context(make_stepper(pairs, settings, options))
-        records = beginning.create(environments.infos, [trial_names(pairs)] * len(pairs))
+        infos = _with_floors(environments.infos, settings, options)
+        records = beginning.create(infos, [trial_names(pairs)] * len(pairs))
         for record in records:
             stack.callback(record.close)
         members = [
@@ -156,6 +174,15 @@ def _run_here(beginning: Beginning, options: RunOptions) -> list[Path]:
     return beginning.paths
 
 
+def _with_floors(infos: Sequence[EnvironmentInfo], settings: RunSettings, options: RunOptions) -> list[EnvironmentInfo]:
+    """What environments say about themselves, with the floors that the user has measured for them."""
+    if options.floors is None:
+        return list(infos)
+    frames = settings.environment.frames_per_observation * settings.config.observations_per_step
+    found = [floor_for(options.floors, info.name, frames, vars(settings.environment)) for info in infos]
+    return [info if floor is None else replace(info, floor=floor.value) for info, floor in zip(infos, found, strict=True)]
+
+
 def _create_jobs(beginning: Beginning, options: RunOptions, num_processes: int) -> list[ContinueJob]:
     """Make all folders, so that whatever happens `comper resume` knows of every trial, and share them among processes."""
     pairs, settings = beginning.pairs, beginning.settings
@@ -167,7 +194,7 @@ def _create_jobs(beginning: Beginning, options: RunOptions, num_processes: int) 
     # On a GPU the arithmetic depends on how many advance together: those are the population, here and when it is resumed.
     by_trial = {number: [names[other] for other in chunk] for chunk in chunks for number in chunk}
     populations = [names if beginning.device.type == "cpu" else by_trial[number] for number in range(len(pairs))]
-    for record in beginning.create(infos, populations):
+    for record in beginning.create(_with_floors(infos, settings, options), populations):
         record.close()
     if options.show_progress:
         print_line(printable(introduction(settings, infos, f"{beginning.device}, {num_processes} processes")))

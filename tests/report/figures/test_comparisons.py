@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from comper.report.figures.comparisons import aggregates, improvement, profiles
+from comper.report.figures.comparisons import aggregates, differences, improvement, profiles
 from comper.report.figures.drawing import style
 from comper.report.summary import FLOOR_NORMALISED, NORMALISATIONS, STATISTICS, Summary
 
@@ -67,4 +67,12 @@ def test_where_there_is_nothing_to_compare_there_is_no_figure(make_run: MakeRun,
     make_run("ours", "gym:CartPole-v1")
     summary = summary_of(tmp_path)
     assert summary.common_games(FLOOR_NORMALISED) == []
-    assert [list(make(summary)) for make in (aggregates, profiles, improvement)] == [[], [], []]
+    assert [list(make(summary)) for make in (aggregates, profiles, improvement, differences)] == [[]] * 4
+
+
+def test_a_difference_is_drawn_as_a_share_of_the_higher_score(summary: Summary) -> None:
+    (plot,) = differences(summary)  # "other" scores nothing, "ours" 21.67
+    (axes,) = plot.figure.axes
+    assert labels(axes) == ["Freeway*"]
+    assert list(axes.lines[1].get_xdata()) == [-1.0]
+    assert (axes.get_title(loc="left"), axes.get_title(loc="right")) == ("← ours is higher", "other is higher →")

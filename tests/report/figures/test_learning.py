@@ -23,3 +23,10 @@ def test_episodes_after_the_budget_count_in_the_last_stretch(make_run: MakeRun, 
     frames, mean, *_ = learning_curve(summary_of(tmp_path).runs.trials, points=2)
     assert frames.tolist() == [87.5, 262.5]
     assert mean.tolist() == [1, (1 + 1 + 9) / 3]
+
+
+def test_where_episodes_are_few_a_point_is_the_mean_of_several(make_run: MakeRun, tmp_path: Path) -> None:
+    for seed in range(2):
+        make_run(seed=seed, scores=[1.0, 2.0, 3.0, 4.0])
+    frames, mean, *_ = learning_curve(summary_of(tmp_path).runs.trials)  # 8 episodes of 2 trials: 2 points, not 20
+    assert (frames.tolist(), mean.tolist()) == ([100, 300], [1.5, 3.5])

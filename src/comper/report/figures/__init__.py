@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from comper.progress import Progress
 from comper.report.figures import drawing
-from comper.report.figures.comparisons import aggregates, improvement, profiles
+from comper.report.figures.comparisons import aggregates, differences, improvement, profiles
 from comper.report.figures.details import game_details, iterations_per_trial, wall_time
 from comper.report.figures.drawing import Drawn, Plot
 from comper.report.figures.learning import every_episode, learning_curves, score_against_floor
@@ -16,8 +16,8 @@ from comper.report.summary import Summary
 MakePlots = Callable[[Summary], Iterator[Plot]]
 
 FIGURES: tuple[MakePlots, ...] = (
-    learning_curves, score_against_floor, aggregates, profiles, improvement, over_training, over_episodes, at_the_end, sizes,
-    all_columns, game_details, iterations_per_trial, wall_time,
+    learning_curves, differences, score_against_floor, aggregates, profiles, improvement, over_training, over_episodes,
+    at_the_end, sizes, all_columns, game_details, iterations_per_trial, wall_time,
 )  # fmt: skip
 """Each yields its plots, or nothing where the runs hold nothing for it; a plot names the section of the page it stands in."""
 

@@ -10,10 +10,12 @@ import numpy as np
 
 from comper.report import statistics
 from comper.report.figures.drawing import COLOURS, INK, MARKERS, Plot, legend, legend_height, line_handle, look, panels
+from comper.report.names import asterisk_sentence, game_title
 from comper.report.statistics import Interval
 from comper.report.summary import FLOOR_NORMALISED, NORMALISATIONS, STATISTICS, Summary
+from comper.report.tables.scores import changes_sentence
 
-AGGREGATE = "aggregate"
+AGGREGATE, COMPARE = "aggregate", "compare"
 THRESHOLDS = {FLOOR_NORMALISED: np.linspace(-1, 1, 101)}
 HUMAN_THRESHOLDS = np.linspace(-0.1, 1.0, 101)
 
@@ -82,6 +84,45 @@ def improvement(summary: Summary) -> Iterator[Plot]:
         "How likely a trial of the first agent beats one of the second on the same game; 0.5 (dotted) means no difference."
     )
     yield Plot("improvement", "Probability of improvement", sentence, figure, AGGREGATE)
+
+
+def differences(summary: Summary) -> Iterator[Plot]:
+    """Two agents: the difference of their scores on each game, as a share of the higher of the two."""
+    if not summary.is_comparison:
+        return
+    first, second = summary.agents
+    rows = {game: shares for game in reversed(summary.differences) if (shares := _difference_shares(summary, game))}
+    if not rows:
+        return
+    left = 0.25 + 0.075 * max(len(game_title(game)) for game in rows)
+    figure, [[axes]] = panels(1, 1, cell=(5.2, 0.3 * len(rows) + 0.2), margins=(left, 0.25, 0.45, 0.3))
+    for row, shares in enumerate(rows.values()):
+        index = 0 if shares.value > 0 else 1
+        axes.plot([shares.low, shares.high], [row, row], color=COLOURS[index], linewidth=1.6)
+        axes.plot([shares.value], [row], color=COLOURS[index], marker=MARKERS[index], linestyle="")
+    axes.axvline(0, color=INK, linewidth=1.2)
+    axes.set_yticks(range(len(rows)), [game_title(game) for game in rows])
+    axes.set_ylim(-0.6, len(rows) - 0.4)
+    widest = max(1.05, *(abs(edge) for shares in rows.values() for edge in (shares.low, shares.high) if np.isfinite(edge)))
+    axes.set_xlim(-1.02 * widest, 1.02 * widest)
+    axes.grid(axis="y", visible=False)
+    axes.set_title(f"← {second} is higher")
+    axes.set_title(f"{first} is higher →", loc="right")
+    axes.set_xlabel("difference ÷ higher score")
+    sentence = (
+        f"The mean final score of {first} less that of {second}, as a share of the higher of the two, with its 95 % interval: "
+        "1 means that the other one scored nothing. An interval that crosses the line leaves open which one is higher."
+        f"{asterisk_sentence(list(rows))}{changes_sentence(summary, summary.agents)}"
+    )
+    yield Plot("differences", "Difference on each game", sentence, figure, COMPARE)
+
+
+def _difference_shares(summary: Summary, game: str) -> Interval | None:
+    """A difference and its interval as shares of the higher score; None where neither scored anything."""
+    interval, higher = summary.differences[game], max(abs(summary.final[agent, game].mean()) for agent in summary.agents)
+    if not higher:
+        return None
+    return Interval(interval.value / higher, interval.low / higher, interval.high / higher)
 
 
 def _interval_rows(axes: Any, intervals: list[Interval], names: list[str], *, looks: list[int]) -> None:

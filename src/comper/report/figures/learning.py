@@ -33,6 +33,8 @@ from comper.report.tables.scores import changes_sentence, mark
 
 LEARNING = "learning"
 CURVE_POINTS = 20
+EPISODES_PER_POINT = 2
+"""Of each trial, on average, at least."""
 CURVE_COLUMNS = 3
 FLOOR_LINES = (":", (0, (4, 2)), (0, (1, 2, 4, 2)))
 """How the floors of different decision periods are drawn, the shortest period first."""
@@ -52,7 +54,8 @@ def learning_curves(summary: Summary) -> Iterator[Plot]:
             axes.set_xlim(left=0)
         label_outer(cells, "frames, thousands", "score", columns=CURVE_COLUMNS)
         sentence = (
-            f"Mean score of the episodes that ended in each {CURVE_POINTS}th of the training, over all trials; episodes that "
+            f"Mean score of the episodes that ended in each {CURVE_POINTS}th of the training, over all trials; where episodes "
+            f"are few, of longer parts, each with at least {EPISODES_PER_POINT} episodes per trial on average. Episodes that "
             "ended after the budget was spent count in the last. The band spans minimum and maximum; the level line is the "
             f"score without learning.{asterisk_sentence(games)}{changes_sentence(summary, agents)}"
         )
@@ -73,10 +76,12 @@ def _draw_curve(axes: Any, summary: Summary, agent: str, game: str) -> None:
 def learning_curve(trials: list[Trial], points: int = CURVE_POINTS) -> tuple[Array, Array, Array, Array]:
     """Frames, mean, minimum and maximum of the scores in equal stretches of the budget; empty ones are left out.
 
-    The few episodes that end after the budget is spent count in the last stretch: alone they would make a spike.
+    Where episodes are few there are fewer stretches, so that a point is the mean of several episodes and not of one. The
+    few that end after the budget is spent count in the last stretch: alone they would make a spike.
     """
     frames = np.concatenate([trial.episode_frames for trial in trials])
     scores = np.concatenate([trial.scores for trial in trials])
+    points = min(points, max(1, scores.size // (EPISODES_PER_POINT * len(trials))))
     edges = np.linspace(0, min(_budget(trials), frames.max()), points + 1)
     stretch = np.clip(np.digitize(frames, edges, right=True) - 1, 0, points - 1)
     present = np.unique(stretch)

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from comper.report import statistics
 from comper.report.names import game_title
 from comper.report.summary import FLOOR_NORMALISED, HUMAN_NORMALISED, NORMALISATIONS, STATISTICS, Summary
-from comper.report.tables.scores import changes_sentence
+from comper.report.tables.scores import changes_sentence, mark
 from comper.report.tables.table import Cell, Column, Table, cut_cell, number_cell, text_cell
 
-SECTION = "aggregate"
+SECTION, COMPARE = "aggregate", "compare"
 
 
 def per_game_table(summary: Summary) -> Iterator[Table]:
@@ -68,6 +68,37 @@ def improvement_table(summary: Summary) -> Iterator[Table]:
     )
     columns = [Column("agent", is_text=True), Column("against", is_text=True), *map(Column, titles)]
     yield Table("improvement", "Probability of improvement", sentence, columns, rows, SECTION)
+
+
+def difference_table(summary: Summary) -> Iterator[Table]:
+    """Two agents side by side: their means on each game, and the difference with its interval."""
+    if not summary.is_comparison:
+        return
+    first, second = summary.agents
+    columns = [
+        Column("game", is_text=True),
+        Column(first, mark=mark(summary, first)),
+        Column(second, mark=mark(summary, second)),
+    ]
+    columns += [Column("difference", ("value", "low", "high")), Column("trials"), Column("higher", is_text=True)]
+    rows = [_difference_row(summary, game) for game in summary.differences]
+    sentence = (
+        f"Mean final scores, and {first} minus {second} with its 95 % bootstrap interval over the trials of both "
+        f"({statistics.REPLICATES:,} replicates, seed {summary.seed}). The higher one is named where the whole interval is on "
+        "its side of 0; one trial each leaves that open. ▾: at or below the floor (the score without learning): a difference "
+        f"between two such scores is not one between two agents that learned.{changes_sentence(summary, summary.agents)}"
+    )
+    yield Table("differences", f"{first} against {second}", sentence, columns, rows, COMPARE)
+
+
+def _difference_row(summary: Summary, game: str) -> list[Cell]:
+    first, second = summary.agents
+    means = [cut_cell(summary.final[agent, game].mean(), floor=summary.floor(agent, game)) for agent in (first, second)]
+    interval = summary.differences[game]
+    trials = " and ".join(str(len(summary.cells[agent, game])) for agent in (first, second))
+    higher = first if interval.low > 0 else second if interval.high < 0 else "unclear"
+    difference = cut_cell(interval.value, interval.low, interval.high)
+    return [text_cell(game_title(game)), *means, difference, text_cell(trials), text_cell(higher)]
 
 
 def _per_game_row(summary: Summary, agent: str, game: str) -> list[Cell]:

@@ -1,0 +1,115 @@
+"""`make dist`: build the release, check it, install it in a clean environment per extra, and use it there.
+
+    python -m tests.release                    # all of EXTRAS; minutes, as torch is installed several times
+    python -m tests.release none report        # some of them
+
+Not a part of `make test`, because of that. The wheel and the source archive are left in dist/.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import time
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+DIST, PLACE = ROOT / "dist", ROOT / "build" / "release"
+CLEAN = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+
+MEMORY = """
+import numpy as np
+from comper.memory import CompactMemory
+memory = CompactMemory(100, (4, 84, 84), frame_stack=True, compression="zlib")
+memory.add(np.zeros((4, 84, 84), np.uint8), 3, 1.0, np.ones((4, 84, 84), np.uint8), terminated=False)
+assert memory.sample(2).actions.tolist() == [3, 3]
+"""
+SHORT = ["--frames", "100", "--episode-cap-frames", "200", "--device", "cpu", "--workers", "0"]
+
+EXTRAS: dict[str, tuple[str, list[list[str]]]] = {
+    "none": ("", [["comper", "--version"], ["python", "-c", MEMORY], ["comper", "agents"], ["comper", "completion", "bash"]]),
+    "gymnasium": ("train,gymnasium", [["comper", "train", "gym:CartPole-v1", "--agent", "ddqn", *SHORT]]),
+    "atari": ("train,atari", [["comper", "games"], ["comper", "train", "pong", *SHORT]]),
+    "minatar": ("train,minatar", [["comper", "train", "minatar:breakout", "--agent", "dqn", *SHORT]]),
+    "minigrid": ("train,minigrid", [["comper", "train", "minigrid:Empty-5x5-v0", "--agent", "dqn", *SHORT[:2], *SHORT[4:]]]),
+    "report": ("report", [["comper", "report", "logs", "--out", "page"], ["comper", "verify", "logs"]]),
+    "faiss": ("faiss", [["python", "-c", MEMORY], ["python", "-c", "import faiss"]]),
+}
+"""What is tried -> the extras it is installed with, and the commands that must succeed then."""
+
+REFUSED = {
+    "none": (["comper", "train", "freeway"], 'pip install "comper[train,atari]"'),
+    "gymnasium": (["comper", "train", "freeway"], 'pip install "comper[atari]"'),
+    "report": (["comper", "describe", "dqn"], 'pip install "comper[train,atari]"'),
+}
+"""What must fail with this advice, because an extra is missing."""
+
+
+def main() -> int:
+    """Build, check, install and try; the first failure ends it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"what to try: {', '.join(EXTRAS)}")
+    names = parser.parse_args().names or list(EXTRAS)
+    if unknown := set(names) - set(EXTRAS):
+        parser.error(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(EXTRAS)}")
+    wheel = build()
+    for name in names:
+        began = time.monotonic()
+        try_extra(name, wheel)
+        print(f"{name}: installed and used, {time.monotonic() - began:.0f} s", flush=True)
+    return 0
+
+
+def build() -> Path:
+    """Make dist/ and return the wheel in it."""
+    shutil.rmtree(DIST, ignore_errors=True)
+    python = make_environment("tools")
+    run([python, "-m", "pip", "install", "--quiet", "build", "twine"])
+    run([python, "-m", "build", "--outdir", str(DIST), str(ROOT)])
+    files = sorted(map(str, DIST.iterdir()))
+    run([python, "-m", "twine", "check", "--strict", *files])
+    print("\n".join(f"{Path(file).relative_to(ROOT)}: {Path(file).stat().st_size / 1e3:,.0f} kB" for file in files))
+    [wheel] = DIST.glob("*.whl")
+    return wheel
+
+
+def try_extra(name: str, wheel: Path) -> None:
+    """Install the wheel in a clean environment and use it."""
+    extras, commands = EXTRAS[name]
+    python = make_environment(name)
+    run([python, "-m", "pip", "install", "--quiet", f"{wheel}[{extras}]" if extras else str(wheel)])
+    place = PLACE / name / "place"
+    place.mkdir()
+    with tarfile.open(ROOT / "results" / "first-runs" / "cpu-two-cores.tar.gz") as archive:
+        archive.extractall(place / "logs", filter="data")
+    programs = Path(python).parent
+    for program, *words in commands:
+        run([str(programs / program), *words], place)
+    if name in REFUSED:
+        (program, *words), says = REFUSED[name]
+        result = subprocess.run([programs / program, *words], cwd=place, env=CLEAN, capture_output=True, text=True)
+        assert result.returncode == 2, result
+        assert says in result.stderr, result.stderr
+    run([python, "-m", "pip", "check", "--quiet"])
+
+
+def make_environment(name: str) -> str:
+    """A new virtual environment; its Python."""
+    venv.create(PLACE / name, with_pip=True, clear=True)
+    return str(PLACE / name / ("Scripts" if sys.platform == "win32" else "bin") / "python")
+
+
+def run(command: list[str], place: Path = ROOT) -> None:
+    """Run a command that must succeed; what it prints is shown where it does not."""
+    result = subprocess.run(command, cwd=place, env=CLEAN, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if result.returncode:
+        raise SystemExit(f"{result.stdout}\n{' '.join(command[:6])}: exit code {result.returncode}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
