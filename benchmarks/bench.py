@@ -170,7 +170,7 @@ def training_rows(rounds: int, game: str) -> list[Row]:
     with sides(("dqn_ours", game), ("dqn_sb3", game), ("comper_ours", f"{game}:2000")) as started:
         dqn, sb3, comper = interleave(started, rounds)
     rows = [
-        compare("DQN training against SB3 DQN", dqn, sb3, at_least=1.7, unit="steps/s", note="products alone: 1.9"),
+        compare("DQN training against SB3 DQN", dqn, sb3, at_least=1.7, unit="steps/s", note="products alone, by parts: 1.9"),
         compare("COMPER (single) against SB3 DQN", comper, sb3, at_least=1.2, unit="steps/s"),
     ]
     for row in rows:

@@ -30,8 +30,8 @@ ARROWS: dict[str, set[str]] = {
     "agents": {"errors", "settings", "importing", "protocol", "memory", "networks", "learners"},
     "runs": {"errors"},
     "training": {
-        "errors", "native", "output", "processes", "progress", "settings", "importing", "protocol", "environments", "memory",
-        "networks", "agents", "runs",
+        "errors", "output", "processes", "progress", "settings", "importing", "protocol", "environments", "memory", "networks",
+        "agents", "runs",
     },
     "studies": {"errors", "output", "progress", "settings", "environments", "runs", "training", "report"},
     "report": {"errors", "progress", "protocol", "environments", "runs"},

@@ -1,5 +1,5 @@
-/* Loops that cost the most on a CPU. Each gives the same bits as the NumPy, torch, OpenCV or zlib code it stands in for:
- * native.py's callers compare the two before they use it. Compiled with -ffp-contract=off: a product and a sum are rounded
+/* Loops that cost the most on a CPU. Each gives the same bits as the NumPy, torch, OpenCV or zlib code it stands in for.
+ * Those of floating-point sums are compared with it before they are used, the others by tests. Compiled with -ffp-contract=off: a product and a sum are rounded
  * once only where the code says FMA. */
 
 #include <math.h>

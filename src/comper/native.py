@@ -54,6 +54,7 @@ def loops() -> Loops:
     return Loops(library, f"compiled with {compiler}")
 
 
+@cache
 def library() -> ctypes.CDLL | None:
     """The compiled loops; None where there are none."""
     return loops().library

@@ -795,7 +795,7 @@ ROWS = {
 TABLE = re.compile(r"(<!-- table: torture -->\n).*?(<!-- end of table -->)", re.DOTALL)
 
 
-def table(results: Path = RESULTS) -> str:
+def results_table(results: Path = RESULTS) -> str:
     """The table of docs/reliability.md, from what the results hold."""
     lines = ["| fault | `make test` | `make torture` | tried | lost |", "| --- | --- | --- | --- | --- |"]
     for name, kind in ROWS.items():
@@ -807,7 +807,7 @@ def table(results: Path = RESULTS) -> str:
 
 def document(text: str) -> str:
     """The documentation with the table as it is now."""
-    return TABLE.sub(lambda match: match[1] + table() + match[2], text)
+    return TABLE.sub(lambda match: match[1] + results_table() + match[2], text)
 
 
 def run_row(name: str, size: str, seed: int, count: int | None = None, jobs: int = 1, minutes: float = math.inf) -> Row:

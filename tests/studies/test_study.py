@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from comper.cli import main
 from comper.errors import DivergedError, LeftOutError, ResourceError, StoppedError, UsageError
@@ -15,6 +17,7 @@ from comper.studies.study import StudyJob, carry_out, open_study, run_study
 from comper.training.display import Terminal
 from comper.training.options import RunOptions
 from comper.training.pool import Errors
+from comper.training.start import begin
 from tests.training.small_runs import outcome
 
 OPTIONS = RunOptions(device="cpu", workers=0, checkpoint_period_steps=20, show_progress=False, processes=2)
@@ -110,14 +113,20 @@ def test_a_folder_with_a_run_of_other_settings_is_refused(tmp_path: Path, plan: 
         open_study(read_plan(str(tmp_path / "tiny.toml")), tmp_path)
 
 
-def test_on_a_gpu_the_trials_of_a_variant_are_one_population(tmp_path: Path, plan: Plan) -> None:
-    import torch
-
-    jobs = open_study(plan, tmp_path).jobs(OPTIONS, torch.device("cuda"))
-    assert [(job.variant, [status.seed for status in job.trials]) for job in jobs] == [
-        ("comper-single", [0, 1]),
-        ("dqn", [0, 1]),
-    ]
+def test_on_a_gpu_trials_of_a_variant_advance_together_as_many_as_there_is_room_for(tmp_path: Path, plan: Plan) -> None:
+    study = open_study(plan, tmp_path)
+    expected = {
+        2: [("comper-single", [0, 1]), ("dqn", [0, 1])],
+        4: [(name, [s]) for name in ("comper-single", "dqn") for s in (0, 1)],
+    }
+    for processes, groups in expected.items():
+        jobs = study.jobs(replace(OPTIONS, processes=processes), torch.device("cuda"))
+        assert [(job.variant, [status.seed for status in job.trials]) for job in jobs] == groups
+    first = study.jobs(OPTIONS, torch.device("cuda"))[0]
+    pairs = [(trial.environment, trial.seed) for trial in plan.trials if trial.variant == first.variant]
+    begin(pairs, plan.trials[0].settings, out=first.out, options=OPTIONS, population=pairs)
+    begun = open_study(plan, tmp_path).jobs(replace(OPTIONS, processes=4), torch.device("cuda"))
+    assert [len(job.trials) for job in begun] == [2, 1, 1], "a population that has begun stays together"
 
 
 @pytest.mark.slow

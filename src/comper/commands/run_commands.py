@@ -7,9 +7,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from comper import native
 from comper.commands.arguments import add_run_options, add_threads, add_trust, example, folder, tracking_hooks
 from comper.errors import LeftOutError, UsageError
 from comper.importing import require_extras
+from comper.output import print_line
 from comper.settings import add_flags, flag_values, read_settings, whole_number
 
 
@@ -82,6 +84,8 @@ def _train(args: argparse.Namespace) -> int:
         floors=None if args.floors is None else all_floors(args.floors),
         hooks=hooks,
     )
+    if (loops := native.loops()).library is None:
+        print_line(f"loops in C {loops.status}; a CPU takes longer, for the same results")
     return print_all_scores(
         lambda: train_population(environments, settings, seed=args.seed, trials=args.trials, out=args.out, options=options),
         args.floors,

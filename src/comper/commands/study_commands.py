@@ -67,7 +67,7 @@ def _print_jobs(study: object, options: object) -> int:
     for job in jobs:
         trials = ", ".join(f"{status.environment} seed {status.seed}" for status in job.trials)
         print(f"{job.variant}: {job.agent} on {trials}, {sum(status.budget for status in job.trials):,} frames")
-    print(summary(study, len(jobs), options.num_processes(len(jobs), device)))
+    print(summary(study, len(jobs), study.num_processes(options, device)))
     if jobs:
         print(f"about {duration(estimate_seconds(study, options))} on this machine (hours:minutes:seconds)")
     return 0

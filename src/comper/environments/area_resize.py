@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -76,14 +77,14 @@ class CompiledPicture:
         addresses = {name: array.ctypes.data for name, array in self._arrays.items()}
         sizes = {"rows": rows, "columns": columns, "size": size, "taps": len(source), "num_steps": len(down)}
         self._picture = _Picture(**addresses, **sizes)
-        self._reference = ctypes.byref(self._picture)
-        self._function = library.comper_picture
-        self._function.argtypes = [ctypes.c_void_p] * 4
+        function = library.comper_picture
+        function.argtypes = [ctypes.c_void_p] * 4
+        self.draw = partial(function, ctypes.addressof(self._picture))
+        """Draws to an address what the screens at two others show; returns 0."""
 
     def __call__(self, previous: NDArray[np.uint8], current: NDArray[np.uint8]) -> NDArray[np.uint8]:
         out = np.empty((self._size, self._size), np.uint8)
-        failed = self._function(self._reference, previous.ctypes.data, current.ctypes.data, out.ctypes.data)
-        assert not failed, self._size
+        assert self.draw(previous.ctypes.data, current.ctypes.data, out.ctypes.data) == 0, self._size
         return out
 
 
@@ -102,12 +103,12 @@ MAX_SIDE = 512
 """Rows and columns that native.c has room for."""
 
 
-def compiled_picture(table: NDArray[np.uint8], screen: tuple[int, int], size: int, plain: Picture) -> Picture:
-    """The compiled function where it gives what the plain one gives for screens of noise; otherwise the plain one."""
+def compiled_picture(table: NDArray[np.uint8], screen: tuple[int, int], size: int, plain: Picture) -> CompiledPicture | None:
+    """The compiled function where it gives what the plain one gives for screens of noise."""
     library = native.library()
     if library is None or size > min(screen) or max(screen) > MAX_SIDE:
-        return plain
+        return None
     compiled = CompiledPicture(library, table, screen, size)
     rng: Any = np.random.default_rng(0)
     previous, current = rng.integers(0, 256, (2, *screen), np.uint8)
-    return compiled if np.array_equal(compiled(previous, current), plain(previous, current)) else plain
+    return compiled if np.array_equal(compiled(previous, current), plain(previous, current)) else None

@@ -105,7 +105,7 @@ class AtariEnvironment:
         num_rows, num_columns = self._ale.getScreenDims()
         self._pool = ScreenPooling(settings.pooling, num_rows=num_rows, screen_size=settings.screen_size)
         screen = (num_rows, num_columns)
-        self._picture = compiled_picture(self._pool.table, screen, settings.screen_size, self._pool)
+        self._compiled_picture = compiled_picture(self._pool.table, screen, settings.screen_size, self._pool)
         self._frames_shape = (observations_per_step, settings.screen_size, settings.screen_size)
         self._previous_screen = np.zeros((num_rows, num_columns), np.uint8)
         self._current_screen = np.zeros_like(self._previous_screen)
@@ -230,7 +230,12 @@ class AtariEnvironment:
         self._ale.getScreen(self._current_screen)
 
     def _observe(self) -> NDArray[np.uint8]:
-        return self._picture(self._previous_screen, self._current_screen)
+        before, now = self._previous_screen, self._current_screen
+        if self._compiled_picture is None:
+            return self._pool(before, now)
+        out = np.empty(self._frames_shape[1:], np.uint8)
+        self._compiled_picture.draw(before.ctypes.data, now.ctypes.data, out.ctypes.data)
+        return out
 
     def _identity(self) -> dict[str, str]:
         version: str = import_ale().__version__

@@ -34,7 +34,7 @@ def estimate_seconds(study: Study, options: RunOptions) -> float:
             rates[variant] = _frames_per_second(job, Path(folder, variant))
             progress.update(done, len(firsts))
     seconds = sum(job.trials[0].budget / rates[job.variant] for job in jobs)
-    return seconds / max(1, options.num_processes(len(jobs), device))
+    return seconds / max(1, min(len(jobs), study.num_processes(options, device)))
 
 
 def _frames_per_second(job: StudyJob, out: Path) -> float:

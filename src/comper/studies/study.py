@@ -82,18 +82,29 @@ class Study:
         return sum(trial.frames for trial in self.unfinished)
 
     def jobs(self, options: RunOptions, device: torch.device) -> list[StudyJob]:
-        """What is left to do: on a CPU a job is one trial; on a GPU, the trials of a variant that can advance together."""
-        groups: dict[Any, list[PlannedTrial]] = {}
-        for number, trial in enumerate(self.unfinished):
-            groups.setdefault(number if device.type == "cpu" else self._together(trial), []).append(trial)
-        num_processes = options.num_processes(len(groups), device)
-        return [self._job(group, options.shared_by(num_processes, len(group))) for group in groups.values()]
+        """What is left to do: on a CPU a job is one trial; on a GPU, trials of a variant that can advance together."""
+        num_processes = self.num_processes(options, device)
+        size = -(-len(self.unfinished) // max(1, num_processes))
+        groups = [[trial] for trial in self.unfinished] if device.type == "cpu" else self._populations(size)
+        return [self._job(group, options.shared_by(num_processes, len(group))) for group in groups]
 
-    def _together(self, trial: PlannedTrial) -> tuple[Any, ...]:
-        """What trials on a GPU must share: a variant and its arithmetic, or, once begun, the population they had."""
-        path = trial.path(self.out)
-        population = tuple(Manifest.read(path).population) if os.path.lexists(path) else layout_of(trial.environment.name)
-        return trial.variant, trial.settings.parts, population
+    def num_processes(self, options: RunOptions, device: torch.device) -> int:
+        """Processes for what is left to do."""
+        return options.num_processes(len(self.unfinished), device) if self.unfinished else 0
+
+    def _populations(self, size: int) -> list[list[PlannedTrial]]:
+        """Trials that share a variant and its arithmetic, so many at most; once begun, the population they had."""
+        begun: dict[Any, list[PlannedTrial]] = {}
+        new: dict[Any, list[PlannedTrial]] = {}
+        for trial in self.unfinished:
+            path = trial.path(self.out)
+            if os.path.lexists(path):
+                begun.setdefault((trial.variant, tuple(Manifest.read(path).population)), []).append(trial)
+            else:
+                key = (trial.variant, trial.settings.parts, layout_of(trial.environment.name))
+                new.setdefault(key, []).append(trial)
+        parts = [(group, -(-len(group) // size)) for group in new.values()]
+        return [*begun.values(), *(group[number::count] for group, count in parts for number in range(count))]
 
     def _job(self, group: Sequence[PlannedTrial], options: RunOptions) -> StudyJob:
         first = group[0]
@@ -142,10 +153,10 @@ def run_study(study: Study, options: RunOptions, *, command: str, run: Runner = 
     refused: Refused = {}
     if jobs:
         if options.show_progress:
-            print_line(summary(study, len(jobs), options.num_processes(len(jobs), device)))
+            print_line(summary(study, len(jobs), study.num_processes(options, device)))
         variants, trials = [job.variant for job in jobs], [job.trials for job in jobs]
         with study_table(variants, trials, is_watched=options.show_progress) as table, stop_requests() as request:
-            num_processes = options.num_processes(len(jobs), device)
+            num_processes = min(len(jobs), study.num_processes(options, device))
             errors = run(carry_out, jobs, num_processes=num_processes, request=request, follow=table.update)
         refused = unfinished_jobs(jobs, errors, request, hint=f"the same command goes on with it: `{command}`")
     paths = [trial.path(study.out) for trial in study.plan.trials]

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from comper import native
 from comper.environments.environment import EnvironmentInfo, EnvironmentSpec
 from comper.runs.folder import run_path
 from comper.runs.manifest import Manifest
@@ -153,7 +152,5 @@ def introduction(settings: RunSettings, infos: Sequence[EnvironmentInfo], device
         lines.append(f"exploration falls over {decay:,} frames, so most actions stay random; see --epsilon-decay-frames")
     if changed := settings.changed():
         lines.append("changed: " + ", ".join(f"{name} = {value}" for name, (value, _) in changed.items()))
-    if native.library() is None:
-        lines.append(f"loops in C {native.loops().status}; a CPU takes up to twice the time, for the same results")
     lines += [f"no checkpoints, because a run could not be resumed: {text}" for text in dict.fromkeys(unresumable) if text]
     return "\n".join(lines)
