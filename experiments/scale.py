@@ -21,7 +21,7 @@ GAMES, SEEDS, AGENTS = 104, 5, 4
 NUM_TRIALS = GAMES * SEEDS * AGENTS
 TRIAL_SECONDS = 20_000 / 62
 """100,000 frames are 20,000 steps; COMPER makes 62 of them a second with one core (docs/performance.md)."""
-GPU_SECONDS = 492 / 120
+GPU_SECONDS = 353 / 120
 """A trial's share of an H200 that runs the paper's 120 trials."""
 CHECKPOINT_SECONDS = 120.0
 START_SECONDS = 15.0

@@ -38,11 +38,22 @@ def table() -> dict[str, list[str]]:
     return {row[0].lower().replace(" ", "_"): row[1:] for row in cells[2:]}
 
 
+def final_scores(agent: str) -> Iterator[tuple[str, float]]:
+    """(game, score of a trial) from an agent's archive, or from what its command printed where there is none."""
+    printed = ROOT / "results" / "paper" / f"{agent}.log"
+    if printed.exists():
+        for game, score in re.findall(r"^(\w+) +\d .*? ([\d,.]+) \(last", printed.read_text(encoding="utf-8"), re.MULTILINE):
+            yield game, float(score.replace(",", ""))
+    else:
+        for game, played in scores(agent):
+            yield game, final_score(played, num_scored_episodes(game))
+
+
 @pytest.mark.parametrize("column", range(3), ids=AGENTS)
 def test_table_of_the_readme_follows_from_the_logs(column: int) -> None:
     trials: dict[str, list[float]] = {}
-    for game, played in scores(AGENTS[column]):
-        trials.setdefault(game, []).append(final_score(played, num_scored_episodes(game)))
+    for game, score in final_scores(AGENTS[column]):
+        trials.setdefault(game, []).append(score)
     assert set(trials) == set(PAPER_GAMES)
     for game, finals in trials.items():
         assert len(finals) == TRIALS

@@ -131,7 +131,7 @@ def test_an_unwritable_place_is_a_mistake_of_the_caller(make_run: MakeRun, tmp_p
 
 
 def test_one_trial_of_an_unknown_game_makes_a_page(make_run: MakeRun, tmp_path: Path) -> None:
-    make_run("mine", "breakout", 0, [1.0], memory=False)
+    make_run("mine", "gopher", 0, [1.0], memory=False)
     result = report([tmp_path / "runs"], tmp_path / "out", progress=False)
     assert result.exit_code == 0
     assert "No floor has been measured" in result.page.read_text()

@@ -24,7 +24,9 @@ from tests.training.small_runs import go_on, interrupted
 from .conftest import MakeRun, change_manifest
 
 RESULTS = Path(__file__).parents[2] / "results"
-ARCHIVES = sorted(path for room in ("paper", "paper-0.1", "first-runs") for path in (RESULTS / room).glob("*.tar.gz"))
+ARCHIVES = sorted(
+    path for room in ("paper", "paper-0.2", "paper-0.1", "first-runs") for path in (RESULTS / room).glob("*.tar.gz")
+)
 FILES = {"state.safetensors": b"tensors", "state.json": b"{}", "frames.zlib": b"frames"}
 
 

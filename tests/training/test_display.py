@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from comper.memory.frames import FrameStore, ObservationHistory
-from comper.training.display import TrainingProgress, describe
+from comper.training.display import PoolProgress, TrainingProgress, TrialStatus, describe
 from comper.training.loop import Trial
 from tests.toys import Tape
 
@@ -56,3 +56,14 @@ def test_frames_past_the_budget_do_not_count_and_the_last_episode_is_named() -> 
     progress.after_step([running], 241)
     assert shown.updates[-1][0] == 1_000
     assert "played out" not in shown.updates[-1][2]
+
+
+def test_trials_of_several_processes_are_shown_as_one() -> None:
+    shown = Shown()
+    waiting = [[TrialStatus.waiting("pong", seed, budget=100, frames=20 * seed)] for seed in range(3)]
+    progress = PoolProgress(shown, waiting)
+    progress.update(1, [TrialStatus("pong", 1, 60, 100, 12, 2, 7.0, {"TM": 30}, True)])
+    progress.update(0, [TrialStatus("pong", 0, 100, 100, 20, 1, 3.0, {"TM": 50}, False)])
+    assert [update[:2] for update in shown.updates] == [(100, 300), (200, 300)]
+    assert shown.updates[-1][2].startswith("last scores 3, 7, ")
+    assert shown.updates[-1][2].endswith("3 episodes, TM 40, 1 of 3 trials done")

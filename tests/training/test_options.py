@@ -230,3 +230,19 @@ def test_what_was_handed_over_from_python_is_handed_over_again(tmp_path: Path) -
     for what in whole:
         with pytest.raises(OutsideCodeError, match=rf"handed over from Python: hand it over again, from Python, as {what}="):
             recorded_settings(tmp_path, manifest, OwnCode(**{**whole, what: None}))
+
+
+def test_a_trial_on_a_cpu_has_one_thread_unless_it_is_told_or_recorded_otherwise() -> None:
+    before, cpu = torch.get_num_threads(), torch.device("cpu")
+    found = []
+    for options, recorded in ((RunOptions(), None), (RunOptions(threads=3), None), (RunOptions(), 2), (RunOptions(), 10**9)):
+        with options.torch_threads(cpu, recorded):
+            found.append(torch.get_num_threads())
+        assert torch.get_num_threads() == before
+    assert found == [1, 3, 2, before], "more threads than anyone has are not taken from a manifest"
+
+
+def test_processes_share_the_workers_and_are_quiet() -> None:
+    share = RunOptions(workers=5, processes=2).shared_by(2, 10)
+    assert (share.workers, share.processes, share.show_progress) == (3, 1, False)
+    assert RunOptions(workers=5).shared_by(2, 1).workers == 0, "one trial needs none"
