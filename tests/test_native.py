@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -111,17 +110,87 @@ def test_what_another_user_owns_is_refused(tmp_path: Path, monkeypatch: pytest.M
         native._require_private(tmp_path)
 
 
+def half(content: bytes) -> bytes:
+    return content[: len(content) // 2]
+
+
+def zeroed(content: bytes) -> bytes:
+    return half(content) + bytes(len(content) - len(content) // 2)
+
+
 @needs_compiler
-@pytest.mark.parametrize("content", [b"", b"\0" * 5000])
-def test_a_damaged_file_is_compiled_anew(content: bytes, load: Load, tmp_path: Path) -> None:
-    compiler = shutil.which(os.environ.get("CC", "cc"))
-    assert compiler is not None
-    file = tmp_path / "cache" / "comper" / f"native-{native._fingerprint(compiler)}.so"
-    file.parent.mkdir(mode=0o700)
-    file.write_bytes(content)
+@pytest.mark.parametrize("damage", [half, zeroed, lambda content: b"", lambda content: content + b"more"])
+def test_a_damaged_file_is_compiled_anew_and_never_loaded(
+    damage: Callable[[bytes], bytes], load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = compiled_file(load, tmp_path)
+    whole = file.read_bytes()
+    file.unlink()  # another file: the first one is mapped into this process
+    file.write_bytes(damage(whole))
     file.chmod(0o600)
+    contents: list[bytes] = []
+    opened = native._opened
+
+    def noted(path: Path) -> object:
+        contents.append(path.read_bytes())
+        return opened(path)
+
+    monkeypatch.setattr(native, "_opened", noted)
     assert load().library is not None
-    assert file.stat().st_size > 5000
+    assert contents == [whole]  # a damaged one would end this process
+
+
+def compiled_file(load: Load, tmp_path: Path) -> Path:
+    load()
+    (file,) = (tmp_path / "cache" / "comper").iterdir()
+    return file
+
+
+@needs_compiler
+def test_a_pipe_in_the_place_of_the_file_is_refused_and_not_waited_for(load: Load, tmp_path: Path) -> None:
+    file = compiled_file(load, tmp_path)
+    file.unlink()
+    os.mkfifo(file, 0o600)
+    assert load() == Loops(None, f"not compiled: {file} is not an ordinary file")
+
+
+@needs_compiler
+def test_a_sticky_bit_does_not_make_a_file_private(load: Load, tmp_path: Path) -> None:
+    file = compiled_file(load, tmp_path)
+    file.chmod(0o1666)
+    assert load() == Loops(None, f"not compiled: others may write to {file}")
+
+
+@needs_compiler
+def test_a_library_without_the_loops_is_not_used(load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = tmp_path / "other.c"
+    source.write_text("int other(void) { return 1; }")
+    monkeypatch.setattr(native, "SOURCE", source)
+    loops = load()
+    assert loops.library is None
+    assert loops.status.endswith("makes cannot be loaded")
+
+
+@needs_compiler
+def test_nothing_is_made_in_a_folder_that_others_may_write_to(load: Load, tmp_path: Path) -> None:
+    home = tmp_path / "cache"
+    home.chmod(0o777)
+    assert load() == Loops(None, f"not compiled: others may write to {home}")
+    assert list(home.iterdir()) == []
+
+
+@needs_compiler
+def test_a_link_that_others_may_replace_is_not_followed(load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shared, private = tmp_path / "cache" / "shared", tmp_path / "cache" / "private"
+    shared.mkdir()
+    shared.chmod(0o777)
+    private.mkdir(mode=0o700)
+    (shared / "link").symlink_to(private)
+    (tmp_path / "cache" / "first").symlink_to(shared / "link")
+    for given in (shared / "link", tmp_path / "cache" / "first"):
+        monkeypatch.setenv("XDG_CACHE_HOME", str(given))
+        assert load() == Loops(None, f"not compiled: others may write to {shared}")
+    assert list(private.iterdir()) == []
 
 
 @needs_compiler

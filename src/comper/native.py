@@ -23,7 +23,13 @@ FLAGS = (
     "-std=gnu11", "-O3", "-march=native", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fPIC", "-shared"
 )  # fmt: skip
 """Arithmetic as it is written: no fused, reordered or approximate operation that the source does not ask for."""
+FUNCTIONS = (
+    "comper_product", "comper_update", "comper_picture", "comper_inflate", "comper_channels_last", "comper_scaled"
+)  # fmt: skip
+"""What native.c offers."""
 COMPILER_SECONDS = 60
+MAX_BYTES = 1 << 24
+"""More than any compiler makes of native.c."""
 
 
 class Loops(NamedTuple):
@@ -67,15 +73,38 @@ def _load() -> tuple[ctypes.CDLL, str]:
     if not hasattr(os, "geteuid"):
         raise NoLoopsError("this is no Unix system")
     folder = _private_folder(_cache_home() / "comper")
-    file = folder / f"native-{_fingerprint(compiler)}.so"
-    if not file.exists():
-        _compile(compiler, file)
+    prefix = f"native-{_fingerprint(compiler)}"
+    for file in sorted(folder.glob(f"{prefix}-*.so")):
+        if _is_as_compiled(file) and (library := _opened(file)) is not None:
+            return library, compiler
+        file.unlink(missing_ok=True)  # cut short by a power failure: once more
+    library = _opened(_compile(compiler, folder, prefix))
+    if library is None:
+        raise NoLoopsError(f"what {compiler} makes cannot be loaded")
+    return library, compiler
+
+
+def _is_as_compiled(file: Path) -> bool:
+    """Whether a file has the digest in its name: a damaged library would end the process as it is loaded, or later."""
     _require_private(file)
+    if not stat.S_ISREG(file.lstat().st_mode):
+        raise NoLoopsError(f"{file} is not an ordinary file")
+    with open(file, "rb") as opened:
+        content = opened.read(MAX_BYTES + 1)
+    return len(content) <= MAX_BYTES and file.name.endswith(f"-{_digest(content)}.so")
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:32]
+
+
+def _opened(file: Path) -> ctypes.CDLL | None:
+    """The library, if it is one and has all the loops."""
     try:
-        return ctypes.CDLL(str(file)), compiler
-    except OSError:  # cut short by a power failure: once more
-        _compile(compiler, file)
-        return ctypes.CDLL(str(file)), compiler
+        library = ctypes.CDLL(str(file))
+    except OSError:
+        return None
+    return library if all(hasattr(library, name) for name in FUNCTIONS) else None
 
 
 def _cache_home() -> Path:
@@ -102,24 +131,46 @@ def _processor() -> str:
 
 
 def _private_folder(folder: Path) -> Path:
-    """Make a folder that nobody else can write to, on a path that nobody else can change."""
+    """Make a folder that nobody else can write to, on a path that nobody else can change; elsewhere nothing is made."""
+    _require_private_path(folder.parent)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    for place in (folder, *folder.resolve().parents):
-        _require_private(place)
+    _require_private_path(folder.parent)
+    _require_private(folder)
     return folder
+
+
+def _require_private_path(path: Path) -> None:
+    """Refuse a path on which someone else may put another folder, or another link, in the place of one."""
+    for place in {*_with_parents(path), *_with_parents(path.resolve())}:
+        if place.is_symlink():
+            _require_own(place)
+            _require_private_path(Path(os.path.abspath(place.parent / os.readlink(place))))
+        elif place.exists():
+            _require_private(place)
+
+
+def _with_parents(path: Path) -> tuple[Path, ...]:
+    return path, *path.parents
 
 
 def _require_private(place: Path) -> None:
     """Refuse what someone else owns or may write: a library from there would run with this user's rights."""
-    found = place.lstat()
-    is_shared = bool(found.st_mode & 0o022) and not found.st_mode & stat.S_ISVTX
-    if stat.S_ISLNK(found.st_mode) or found.st_uid not in (os.geteuid(), 0) or is_shared:
+    mode = place.lstat().st_mode
+    is_shared = bool(mode & 0o022) and not (stat.S_ISDIR(mode) and mode & stat.S_ISVTX)
+    if stat.S_ISLNK(mode) or is_shared:
+        raise NoLoopsError(f"others may write to {place}")
+    _require_own(place)
+
+
+def _require_own(place: Path) -> None:
+    if place.lstat().st_uid not in (os.geteuid(), 0):
         raise NoLoopsError(f"others may write to {place}")
 
 
-def _compile(compiler: str, file: Path) -> None:
-    """Compile beside the file and rename: another process sees nothing, or the whole file."""
-    handle, name = tempfile.mkstemp(prefix="compiling-", suffix=".so", dir=file.parent)
+def _compile(compiler: str, folder: Path, prefix: str) -> Path:
+    """Compile beside the file and rename: another process sees nothing, or the whole file, named after its content."""
+    handle, name = tempfile.mkstemp(prefix="compiling-", suffix=".so", dir=folder)
+    os.close(handle)
     try:
         command = [compiler, *FLAGS, str(SOURCE), "-o", name, "-lm", "-pthread"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=COMPILER_SECONDS, check=False)
@@ -127,8 +178,11 @@ def _compile(compiler: str, file: Path) -> None:
             lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
             raise NoLoopsError(f"{compiler} fails ({next((line for line in lines if 'error' in line), lines[0])})")
         os.chmod(name, 0o600)
-        os.fsync(handle)
+        with open(name, "rb") as compiled:
+            content = compiled.read()
+            os.fsync(compiled.fileno())
+        file = folder / f"{prefix}-{_digest(content)}.so"
         os.replace(name, file)
     finally:
-        os.close(handle)
         Path(name).unlink(missing_ok=True)
+    return file

@@ -103,7 +103,8 @@ def differences(summary: Summary) -> Iterator[Plot]:
     axes.axvline(0, color=INK, linewidth=1.2)
     axes.set_yticks(range(len(rows)), [game_title(game) for game in rows])
     axes.set_ylim(-0.6, len(rows) - 0.4)
-    widest = max(1.05, *(abs(edge) for shares in rows.values() for edge in (shares.low, shares.high) if np.isfinite(edge)))
+    edges = [abs(edge) for shares in rows.values() for edge in (shares.low, shares.high) if np.isfinite(edge)]
+    widest = max([1.05, *edges])  # one trial of each agent has no interval
     axes.set_xlim(-1.02 * widest, 1.02 * widest)
     axes.grid(axis="y", visible=False)
     axes.set_title(f"← {second} is higher")
