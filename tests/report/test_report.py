@@ -199,3 +199,25 @@ def _check_table(browser: chromium.Browser, path: Path, name: str, *, has_best: 
     with open(path, newline="") as file:
         _, *rows = csv.reader(file)
     assert browser.evaluate(script) == [row[:-1] if has_best else row for row in rows]
+
+
+@pytest.mark.parametrize("number", [1e308, -1e308])
+def test_numbers_too_large_to_draw_are_left_out(number: float, make_run: MakeRun, tmp_path: Path) -> None:
+    make_run(seed=0, metrics={"mine": number, "other": 1.0})
+    make_run(seed=1, metrics={"mine": 1.0})
+    make_run(seed=2, scores=[number] * 3)
+    result = report([tmp_path / "runs"], tmp_path / "out", progress=False)
+    assert (result.trials, result.exit_code) == (2, 3)
+    assert "a score beyond 1e+100 cannot be averaged" in result.page.read_text()
+
+
+@pytest.mark.usefixtures("no_figures")
+@pytest.mark.parametrize("name", ["tables", "figures"])
+def test_nothing_is_written_through_a_link_inside_the_report(name: str, make_run: MakeRun, tmp_path: Path) -> None:
+    make_run()
+    for folder in ("elsewhere", "out"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "out" / name).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UsageError, match="a link"):
+        report([tmp_path / "runs"], tmp_path / "out", progress=False)
+    assert list((tmp_path / "elsewhere").iterdir()) == []

@@ -102,3 +102,10 @@ def test_a_plan_is_a_file_and_code_that_it_names_must_be_trusted(tmp_path: Path)
             read_plan(given)
     with pytest.raises(OutsideCodeError, match="add --trust my_module"):
         read_plan(plan_of(tmp_path, 'environments = ["my_module:make"]\nagents = ["dqn"]\nseeds = 1'))
+
+
+def test_a_grid_of_too_many_combinations_is_refused_before_it_is_made(tmp_path: Path) -> None:
+    numbers = list(range(1, 200))
+    text = GOOD + f'agents = ["dqn"]\n[grid]\nbatch_size = {numbers}\nreplay_capacity = {numbers}\nframes = {numbers}\n'
+    with pytest.raises(UsageError, match="too many combinations"):
+        read_plan(plan_of(tmp_path, text))

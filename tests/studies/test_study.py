@@ -143,3 +143,14 @@ def test_the_command_says_what_it_would_do_and_does_it(tmp_path: Path, plan: Pla
     assert captured.err.count("done: ") == 4
     assert "report" in captured.err
     assert "dqn/dqn/gym-CartPole-v1/seed-1" in captured.out
+
+
+@pytest.mark.parametrize("name", ["report", "dqn", "dqn/dqn"])
+def test_a_link_inside_the_folder_of_a_study_is_refused(name: str, tmp_path: Path, plan: Plan) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    link = tmp_path / "study" / name
+    link.parent.mkdir(parents=True)
+    link.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UsageError, match="a link"):
+        open_study(plan, tmp_path / "study")
+    assert list((tmp_path / "elsewhere").iterdir()) == []

@@ -13,14 +13,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from comper.errors import DamagedFileError, UsageError, printable
 from comper.report.findings import ERROR, NOTE, WARNING, Finding
-from comper.runs.folder import MANIFEST_FILE, find_runs, is_trial_folder, run_path
+from comper.runs.folder import EPISODES_FILE, MANIFEST_FILE, find_runs, is_trial_folder, run_path
 from comper.runs.logs import Array
 from comper.runs.reader import RecordedTrial as Trial
 from comper.runs.reader import read_run
 
 __all__ = ["Array", "Runs", "Trial", "read_runs"]
+
+MAX_NUMBER = 1e100
+"""Squares and sums of larger numbers overflow, and axes cannot be divided."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +59,7 @@ def read_runs(folders: Iterable[Path], *, advance: Callable[[int, int], None] = 
     trials, findings = [], []
     for done, path in enumerate(paths, start=1):
         try:
-            trials.append(read_run(path))
+            trials.append(_with_usable_numbers(read_run(path)))
         except DamagedFileError as error:
             findings.append(Finding(ERROR, "damaged", f"Left out: {error}", str(path)))
         advance(done, len(paths))
@@ -62,6 +67,14 @@ def read_runs(folders: Iterable[Path], *, advance: Callable[[int, int], None] = 
     running = [trial for trial in trials if not trial.finished]
     findings += duplicates + [_incomplete(trial) for trial in running] + _misplaced(trials)
     return Runs([trial for trial in trials if trial.finished], running, findings)
+
+
+def _with_usable_numbers(trial: Trial) -> Trial:
+    """A trial without logged numbers that no figure can show; one with such scores cannot be averaged."""
+    if (np.abs(trial.scores) > MAX_NUMBER).any():
+        raise DamagedFileError(f"{trial.folder / EPISODES_FILE}: a score beyond {MAX_NUMBER:g} cannot be averaged.")
+    metrics = {name: np.where(np.abs(column) > MAX_NUMBER, np.nan, column) for name, column in trial.metrics.items()}
+    return replace(trial, metrics=metrics)
 
 
 def _with_variants(trials: list[Trial]) -> list[Trial]:

@@ -20,7 +20,7 @@ from comper.report.reading import Runs, read_runs
 from comper.report.summary import Summary
 from comper.report.tables import build_tables
 from comper.report.tables.table import Table
-from comper.runs.files import read_json_object, write_atomically
+from comper.runs.files import read_json_object, require_no_links, write_atomically
 
 PAGE = "index.html"
 INDEX = "report.json"
@@ -89,6 +89,7 @@ def _files(page: str, tables: list[Table], figures: list[Drawn]) -> dict[str, by
 
 
 def _write(out: Path, files: dict[str, bytes], findings: list[Finding]) -> None:
+    require_no_links(out, [out / "tables", out / "figures"])
     with explaining_os_errors(out, is_typed=True):
         for name, content in files.items():
             (out / name).parent.mkdir(parents=True, exist_ok=True)

@@ -32,7 +32,7 @@ from comper.runs.files import (
     write_new_file,
 )
 from comper.runs.folder import CHECKPOINTS_FOLDER, LOG_FILES
-from comper.runs.manifest import FORMAT, READ_FORMATS
+from comper.runs.manifest import FORMAT, READ_FORMATS, is_duration
 
 ABOUT_FILE = "checkpoint.json"
 TENSORS_FILE = "state.safetensors"
@@ -135,7 +135,8 @@ def open_checkpoint(path: Path) -> Checkpoint:
     if not _are_digests(about.get("files"), FILES):
         raise DamagedFileError(f"{where}: does not describe the files of a checkpoint.")
     counters = [about.get("step"), about.get("total_frames")]
-    are_numbers = all(type(number) is int for number in counters) and isinstance(about.get("wall_seconds", 0.0), int | float)
+    are_numbers = all(type(number) is int and 0 <= number < 2**63 for number in counters)
+    are_numbers = are_numbers and is_duration(about.get("wall_seconds", 0.0))
     if not (_are_digests(about.get("logs"), LOG_FILES) and are_numbers):
         raise DamagedFileError(f"{where}: does not say how far the run was.")
     if not isinstance(about.get("run"), dict):

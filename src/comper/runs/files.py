@@ -12,12 +12,12 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import count
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from comper.errors import DamagedFileError, explained_os_error
+from comper.errors import DamagedFileError, UsageError, explained_os_error
 
 SEAL = "sha256"
 """The key under which a JSON object keeps the digest of its other keys."""
@@ -175,6 +175,16 @@ def write_all(descriptor: int, content: bytes) -> None:
     rest = memoryview(content)
     while rest:
         rest = rest[os.write(descriptor, rest) :]
+
+
+def require_no_links(out: Path, places: Iterable[Path]) -> None:
+    """Refuse folders inside `out` that lead elsewhere; `out` itself may be a link, for the user has named it."""
+    for place in places:
+        for folder in (place, *place.parents):
+            if folder == out:
+                break
+            if folder.is_symlink():
+                raise UsageError(f"{folder}: a link, which would be written through. Remove it, or choose another --out.")
 
 
 def write_atomically(path: Path, content: bytes) -> None:

@@ -58,7 +58,7 @@ def read_metrics(path: Path) -> dict[str, Array]:
         where = f"{path}, line {line}"
         for name in _COUNTERS:
             value = _number(record, name, where)
-            if value < last[name]:
+            if not last[name] <= value < 2**53:
                 raise DamagedFileError(f"{where}: {name} is {value:g} after {last[name]:g}.")
             last[name] = value
         for name, value in record.items():

@@ -7,7 +7,6 @@ Format 2 is written. Format 1, written by comper 0.1, is still read; it names th
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
@@ -179,8 +178,14 @@ def _is_count(value: Any) -> bool:
     return type(value) is int and value >= 0
 
 
-def _is_duration(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e12
+def is_number(value: Any, *, low: float, high: float) -> bool:
+    """Whether a parsed value is a number between two others."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high
+
+
+def is_duration(value: Any) -> bool:
+    """Whether a parsed value is a number of seconds."""
+    return is_number(value, low=0, high=1e12)
 
 
 def _is_list_of_text(value: Any) -> bool:
@@ -219,11 +224,8 @@ _RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     **dict.fromkeys(("started_from", "changed"), (lambda value: isinstance(value, dict), "an object")),
     "learns": (lambda value: isinstance(value, bool), "true or false"),
     "num_scored_episodes": (lambda value: _is_count(value) and value > 0, "a whole number above 0"),
-    "floor": (
-        lambda value: isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value),
-        "a number",
-    ),
-    "wall_seconds": (_is_duration, "a number of seconds"),
+    "floor": (lambda value: is_number(value, low=-1e100, high=1e100), "a number"),
+    "wall_seconds": (is_duration, "a number of seconds"),
     "files": (_are_digests, "the digests of files"),
 }
 

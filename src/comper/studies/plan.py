@@ -20,7 +20,9 @@ from __future__ import annotations
 
 import difflib
 import itertools
+import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -110,8 +112,8 @@ def _checked(path: Path, name: str, trusted: tuple[str, ...]) -> Plan:
     shared = {key: content[key] for key in SHARED_KEYS if key in content}
     variants = tuple(_variant(entry, where, trusted) for where, entry in _entries(content, shared, str(path)))
     names = [variant.name for variant in variants]
-    for variant in names:
-        if names.count(variant) > 1:
+    for variant, count in Counter(names).items():
+        if count > 1:
             raise UsageError(f"{path}: two variants are called {variant!r}.")
     plan = Plan(name, path.read_bytes(), variants)
     if len(plan.trials) > MAX_TRIALS:
@@ -150,6 +152,8 @@ def _combinations(content: Mapping[str, Any], shared: dict[str, Any], where: str
     for key, values in grid.items():
         if not isinstance(values, list) or not values:
             raise UsageError(f"{where}: grid.{key} = {values!r}: must be a list of values.")
+    if len(agents) * math.prod(map(len, grid.values())) > MAX_TRIALS:
+        raise UsageError(f"{where}: the grid has too many combinations; a study has at most {MAX_TRIALS:,} trials.")
     for agent in agents:
         for values in itertools.product(*grid.values()):
             chosen = dict(zip(grid, values, strict=True))

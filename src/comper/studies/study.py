@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from comper.errors import DamagedFileError, UsageError, explaining_os_errors
 from comper.output import print_line
-from comper.runs.files import digest, write_atomically
+from comper.runs.files import digest, require_no_links, write_atomically
 from comper.runs.manifest import Manifest
 from comper.settings import parse_settings
 from comper.studies.live_table import study_table
@@ -126,6 +126,7 @@ def open_study(plan: Plan, out: Path) -> Study:
     for variant in plan.variants:
         for spec, settings in {type(spec.settings): (spec, settings) for spec, settings in variant.environments}.values():
             settings.check(spec.info(settings.environment))
+    require_no_links(out, [out / REPORT_FOLDER, *(trial.path(out) for trial in plan.trials)])
     finished: list[PlannedTrial] = []
     unfinished: list[PlannedTrial] = []
     for trial in plan.trials:

@@ -76,3 +76,10 @@ def test_a_difference_is_drawn_as_a_share_of_the_higher_score(summary: Summary) 
     assert labels(axes) == ["Freeway*"]
     assert list(axes.lines[1].get_xdata()) == [-1.0]
     assert (axes.get_title(loc="left"), axes.get_title(loc="right")) == ("← ours is higher", "other is higher →")
+
+
+def test_a_difference_between_single_trials_is_drawn_without_an_interval(make_run: MakeRun, tmp_path: Path) -> None:
+    for agent, score in (("ours", 20.0), ("other", 10.0)):
+        make_run(agent, "freeway", 0, [score] * 3)
+    (plot,) = differences(summary_of(tmp_path))
+    assert list(plot.figure.axes[0].lines[1].get_xdata()) == [-0.5]

@@ -36,3 +36,11 @@ def test_the_first_of_several_columns_that_a_log_has_is_taken(make_run: MakeRun,
     episodes = column_over_episodes([trial], ("tm_sets",))
     assert episodes is not None
     assert episodes.tolist() == [3, 3, 3, 3]
+
+
+def test_of_thousands_of_columns_the_first_are_drawn_and_that_is_said(make_run: MakeRun, tmp_path: Path) -> None:
+    make_run("mine", metrics={f"c{number}": 1.0 for number in range(2_000)})
+    with style():
+        (plot,) = all_columns(summary_of(tmp_path))
+    assert len(plot.figure.axes) == 60
+    assert "The first 60 of 2,000 are drawn." in plot.sentence

@@ -30,6 +30,8 @@ from comper.report.summary import Summary
 
 MEMORY, LOGS = "memory", "logs"
 POINTS = 80
+MAX_COLUMNS = 60
+"""Nobody looks at more panels, and thousands of them take hours to draw."""
 FRAMES_LABEL = "frames, thousands"
 
 
@@ -133,7 +135,8 @@ def all_columns(summary: Summary) -> Iterator[Plot]:
     """Every column of an agent's logs through training, whatever the agent calls it, one figure per agent."""
     for agent in summary.agents:
         trials = summary.trials_of(agent)
-        names = [name for name in _names(trials) if name not in columns.COUNTERS]
+        all_names = [name for name in _names(trials) if name not in columns.COUNTERS]
+        names = all_names[:MAX_COLUMNS]
         if not names:
             continue
         games = summary.games_of(agent)
@@ -148,6 +151,7 @@ def all_columns(summary: Summary) -> Iterator[Plot]:
         sentence = (
             f"Every column of metrics.jsonl that {agent} writes, through training"
             f"{', mean of the trials of each game' if len(trials) > 1 else ''}."
+            f"{f' The first {MAX_COLUMNS} of {len(all_names):,} are drawn.' if all_names != names else ''}"
         )
         yield Plot(file_name("log", agent), f"What {agent} logged", sentence, figure, LOGS)
 
