@@ -5,10 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
+import comper.__main__
 from comper.agents.registry import AGENTS
 from comper.cli import COMMANDS, main
 from comper.protocol import PAPER_GAMES
@@ -166,3 +169,25 @@ def test_flags_go_before_the_config_file(tmp_path: Path) -> None:
     config = (tmp_path / "constant" / "pong" / "seed-0" / "config.toml").read_text()
     assert 'action = "UP"' in config
     assert "frames = 300" in config
+
+
+def test_an_interrupt_while_the_command_is_imported_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Interrupted(ModuleType):
+        def __getattr__(self, name: str) -> None:
+            raise KeyboardInterrupt
+
+    monkeypatch.setitem(sys.modules, "comper.cli", Interrupted("comper.cli"))
+    assert comper.__main__.main() == 130
+    assert capsys.readouterr().err == "comper: interrupted.\n"
+
+
+def test_the_command_is_the_one_that_hears_interrupts_early() -> None:
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())
+    assert project["project"]["scripts"]["comper"] == "comper.__main__:main"
+
+
+def test_flags_without_their_values_are_refused_in_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "--agent: expected one argument" in refusal(capsys, "train", "freeway", "--agent")
+    assert "a folder needs a name" in refusal(capsys, "resume", "runs", "--weights-only", "--out", "")

@@ -161,6 +161,7 @@ def test_hidden_state_that_shows_later_is_refused_when_a_state_is_loaded() -> No
         ({"identity": {"gymnasium": "0.1"}}, "state is of {'gymnasium': '0.1'}"),
         ({"digest": "00"}, "does not play the saved episode again"),
         ({"episode_seed": 1}, "does not play the saved episode again"),
+        *(({"episode_seed": seed}, "saved seed of gym:CartPole-v1 is none") for seed in (-1, None, 2**40, "1")),
         ({"actions": np.array([0, 7])}, "cannot be played again: the state is damaged"),
         ({"actions": np.zeros(400, np.int32)}, "cannot be played again: the state is damaged"),
     ],

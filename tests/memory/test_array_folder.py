@@ -5,7 +5,9 @@ That a failed or killed save leaves the one before is tested with a whole memory
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -123,3 +125,22 @@ def test_names_are_letters_and_all_different() -> None:
     assert len(set(names)) == 2000
     assert all(name.isalpha() and name.islower() for name in names)
     assert names[:3] == ["a", "b", "c"]
+
+
+def test_a_file_of_another_size_is_not_read_at_all(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (path,) = folder.glob("floats-*.npy")
+    os.truncate(path, 1 << 40)  # sparse: it takes no room, and hours to read
+    with pytest.raises(DamagedFileError, match=r"floats-.*: not as it was written"):
+        read(folder)
+
+
+@pytest.mark.parametrize("header", [b"(" * 100, b"[" * 5_000, b"{" * 100, b"-" * 9_000 + b"1"])
+def test_a_header_of_nonsense_is_refused(header: bytes, tmp_path: Path) -> None:
+    content = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header
+    sha256 = hashlib.sha256(content).hexdigest()
+    (tmp_path / f"x-{sha256}.npy").write_bytes(content)
+    manifest = {"files": {"x": {"sha256": sha256}}}  # of an older version: without sizes
+    seal = hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest | {"sha256": seal}))
+    with pytest.raises(DamagedFileError, match="not an array"):
+        read(tmp_path)

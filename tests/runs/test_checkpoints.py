@@ -82,7 +82,10 @@ def test_a_changed_description_is_refused(tmp_path: Path) -> None:
         checkpoints.open_checkpoint(path.parent)
 
 
-@pytest.mark.parametrize("change", [{"step": "1"}, {"total_frames": True}, {"wall_seconds": "long"}, {"logs": {}}])
+@pytest.mark.parametrize(
+    "change",
+    [{"step": "1"}, {"step": -1}, {"total_frames": True}, {"wall_seconds": "long"}, {"wall_seconds": 10**400}, {"logs": {}}],
+)
 def test_a_sealed_description_of_nonsense_is_refused(change: dict[str, object], tmp_path: Path) -> None:
     path = write(tmp_path, 1).path
     about = json.loads((path / checkpoints.ABOUT_FILE).read_text())
@@ -138,3 +141,11 @@ def test_an_enormous_file_is_refused_without_being_read(tmp_path: Path) -> None:
     os.truncate(path / "state.safetensors", 60 * 10**9)  # takes no room on disk
     with pytest.raises(DamagedFileError, match=r"60,000,000,000 bytes; expected 7 bytes"):
         checkpoints.open_checkpoint(path).check()
+
+
+def test_a_pipe_called_like_a_checkpoint_is_removed_without_waiting_for_it(tmp_path: Path) -> None:
+    good = [write(tmp_path, 1)]
+    os.mkfifo(tmp_path / "checkpoints" / "step-00000009")
+    checkpoints.prune(tmp_path, good, budget_frames=100)
+    assert names(tmp_path) == ["step-00000001"]
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-00000001"]

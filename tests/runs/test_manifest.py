@@ -83,3 +83,10 @@ def test_true_is_no_number() -> None:
     for key in ("format", "seed"):
         with pytest.raises(DamagedFileError, match=f"{key} is True"):
             Manifest.from_json(FIRST_FORMAT | {key: True}, where="it")
+
+
+@pytest.mark.parametrize("key", ["floor", "wall_seconds"])
+@pytest.mark.parametrize("value", [10**400, float("inf"), float("nan"), True, "1"])
+def test_what_is_no_number_a_float_can_hold_is_refused(key: str, value: Any) -> None:
+    with pytest.raises(DamagedFileError, match=f"{key} is "):
+        Manifest.from_json(FIRST_FORMAT | {key: value}, where="it")

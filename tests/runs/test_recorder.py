@@ -102,6 +102,14 @@ def test_a_link_that_looks_like_a_killed_beginning_is_not_followed(tmp_path: Pat
     assert list((tmp_path / "outside").iterdir()) == []
 
 
+def test_a_folder_that_looks_like_a_killed_beginning_but_is_none_is_left_alone(tmp_path: Path) -> None:
+    left = tmp_path / ".seed-0.unfinished-1"
+    left.mkdir()
+    os.mkfifo(left / ".lock")
+    begin(tmp_path / "seed-0").close()
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == [left.name, "seed-0"]
+
+
 def test_an_unfinished_run_of_the_same_configuration_is_offered_for_resuming(tmp_path: Path) -> None:
     path = tmp_path / "my runs" / "seed-0"
     check_can_begin(path, CONFIG)

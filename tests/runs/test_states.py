@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import safetensors.numpy
 import torch
 
 from comper.errors import DamagedFileError, DivergedError
@@ -68,3 +69,9 @@ def test_nesting_undoes_flattening() -> None:
     nested = {"a": {"b": np.arange(2), "c": {"d": np.arange(3)}}}
     assert {path: array.size for path, array in flatten(nested).items()} == {"a/b": 2, "a/c/d": 3}
     assert nest(flatten(nested)).keys() == nested.keys()
+
+
+def test_paths_of_absurd_depth_are_refused() -> None:
+    content = safetensors.numpy.save({"/".join("a" * 5_000): np.zeros(1)})
+    with pytest.raises(DamagedFileError, match="cannot be read"):
+        unpack_weights(content)

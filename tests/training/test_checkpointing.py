@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -251,3 +252,33 @@ def test_a_broken_weight_stops_the_run_with_the_good_checkpoints_untouched(
     assert error.value.exit_code == 5
     assert [path.name for path in checkpoints.paths(tmp_path / RUN)][:2] == ["step-00000030", "step-00000020"]
     assert main(["verify", str(tmp_path)]) == 0
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        *((f"trial/{name}", value) for name in COUNTERS for value in ([], "abc", True, 10**400)),
+        *((f"trial/{name}", None) for name in COUNTERS if name != "last_score"),
+        ("trial/total_frames", -1),
+        *(("environment/is_playing", value) for value in (None, [], 0)),
+        ("agent/tm/previous", 10**30),
+        ("agent/tm/previous", -2),
+    ],
+)
+def test_a_state_of_wrong_values_is_called_damaged(path: str, value: Any, first_states: Any, tmp_path: Path) -> None:
+    settings, files = first_states
+    content = json.loads(files["state.json"])
+    assert path in content["values"] or path == "environment/is_playing"  # which other environments have
+    content["values"][path] = value
+    with pytest.raises(DamagedFileError, match="the checkpoint is damaged"):
+        Bench(settings, tmp_path / "seed-5", {**files, "state.json": json.dumps(content).encode()})
+
+
+@pytest.fixture(scope="module")
+def first_states(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    settings = resolve_settings("comper-single", [ASTERIX], SMALL | SETTINGS["comper-single"], where="test")
+    bench = Bench(settings, tmp_path_factory.mktemp("run") / "seed-5")
+    bench.step(5)
+    files = bench.save()
+    bench.close()
+    return settings, files

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -20,8 +21,10 @@ from tests.training.small_runs import RUN, SMALL
 
 
 @pytest.fixture
-def ended(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Exit codes with which the process would have ended at once."""
+def ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[int]:
+    """Exit codes with which the process would have ended at once; the folder of multiprocessing is another meanwhile."""
+    folder = str(tmp_path / "sockets")
+    monkeypatch.setitem(multiprocessing.current_process()._config, "tempdir", folder)  # type: ignore[attr-defined]
     codes: list[int] = []
     monkeypatch.setattr("comper.training.signals.os._exit", codes.append)
     monkeypatch.setattr("comper.training.signals.os.write", lambda stream, text: None)
@@ -90,3 +93,24 @@ def test_two_interrupts_leave_at_once_and_damage_nothing(tmp_path: Path) -> None
     assert "Traceback" not in process.stderr.read()
     process.stderr.close()
     assert main(["verify", str(tmp_path)]) == 0
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGHUP"])
+def test_a_signal_that_the_caller_ignores_stays_ignored(name: str) -> None:
+    number = getattr(signal, name)
+    before = signal.signal(number, signal.SIG_IGN)
+    try:
+        with stop_requests() as request:
+            signal.raise_signal(number)
+            assert request.name is None
+        assert signal.getsignal(number) == signal.SIG_IGN
+    finally:
+        signal.signal(number, before)
+
+
+def test_leaving_at_once_removes_the_folder_of_multiprocessing(ended: list[int], tmp_path: Path) -> None:
+    (tmp_path / "sockets").mkdir()
+    request = StopRequest()
+    for _ in range(2):
+        request.note(signal.SIGINT)
+    assert (ended, list(tmp_path.iterdir())) == ([130], [])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from comper.errors import UsageError
+from comper.errors import ResourceError, UsageError
 from comper.viewing.films import check_film, write_film
 
 COLOURS = [(220, 30, 30), (30, 200, 30), (30, 30, 210), (200, 200, 30)]
@@ -78,3 +79,17 @@ def test_wrong_places_are_refused_before_anything_is_played(tmp_path: Path, monk
     with pytest.raises(UsageError, match=r'An MP4 needs OpenCV: pip install "comper\[watch\]"'):
         check_film(tmp_path / "other.mp4")
     check_film(tmp_path / "other.gif")
+
+
+@pytest.mark.parametrize("name", ["film.mp4", "film.gif"])
+def test_a_film_cut_short_by_a_limit_is_said_and_not_left(name: str, tmp_path: Path) -> None:
+    write_film(tmp_path / f"whole-{name}", frames(), fps=10)
+    size = (tmp_path / f"whole-{name}").stat().st_size
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size // 2, before[1]))
+    try:
+        with pytest.raises(ResourceError):
+            write_film(tmp_path / name, frames(), fps=10)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert [path.name for path in tmp_path.iterdir()] == [f"whole-{name}"]

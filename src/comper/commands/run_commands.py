@@ -56,7 +56,7 @@ def _agent_in(argv: list[str]) -> Any:
     from comper.agents.registry import DEFAULT_AGENT, find_agent
 
     parser = argparse.ArgumentParser(prog="comper train", add_help=False, allow_abbrev=False)
-    parser.add_argument("--agent", default=DEFAULT_AGENT)
+    parser.add_argument("--agent", nargs="?", const=DEFAULT_AGENT, default=DEFAULT_AGENT)  # a missing name is said later
     return find_agent(parser.parse_known_args(argv)[0].agent)
 
 
@@ -117,7 +117,7 @@ def add_resume(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     add_run_options(parser)
     text = "begin new runs from the saved weights: memories, optimisers and budget start anew"
     parser.add_argument("--weights-only", action="store_true", help=text)
-    parser.add_argument("--out", type=Path, metavar="DIR", help="where the new runs of --weights-only go")
+    parser.add_argument("--out", type=folder, metavar="DIR", help="where the new runs of --weights-only go")
     add_trust(parser)
 
 

@@ -150,7 +150,10 @@ class SeededEnvironment:
         self._game.close()
 
     def _play_again(self, state: dict[str, Any]) -> None:
-        self._start(int(state["episode_seed"]))
+        seed = state["episode_seed"]
+        if type(seed) is not int or not 0 <= seed < NUM_SEEDS:
+            raise DamagedFileError(f"The saved seed of {self.info.name} is none: the state is damaged.")
+        self._start(seed)
         actions: list[int] = np.asarray(state["actions"]).tolist()
         if "game" in state:
             self._game.set_state(state["game"])

@@ -15,6 +15,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -68,8 +69,10 @@ def read(folder: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Read back the description and the arrays, which stay on disk until they are used."""
     try:
         manifest = _read_manifest(folder / MANIFEST_FILE)
-        names = {name: _file_name(name, entry["sha256"]) for name, entry in manifest.pop("files").items()}
-        return manifest, {name: _read_array(folder, file_name) for name, file_name in names.items()}
+        files = manifest.pop("files")
+        return manifest, {
+            name: _read_array(folder, _file_name(name, entry["sha256"]), entry.get("bytes")) for name, entry in files.items()
+        }
     except (AttributeError, KeyError, TypeError):
         raise DamagedFileError(f"{folder / MANIFEST_FILE}: does not list the saved arrays.") from None
     except OSError as error:
@@ -103,7 +106,7 @@ def _write_array(folder: Path, name: str, column: StoredArray) -> dict[str, Any]
         os.fsync(file.fileno())
     sha256 = _digest(temporary)
     os.replace(temporary, folder / _file_name(name, sha256))
-    return {"sha256": sha256}
+    return {"sha256": sha256, "bytes": (folder / _file_name(name, sha256)).stat().st_size}
 
 
 def _write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
@@ -149,12 +152,15 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     return dict(manifest)
 
 
-def _read_array(folder: Path, file_name: str) -> NDArray[Any]:
-    """An array whose file has the digest in its name. A header cannot make NumPy read more than the file holds."""
+def _read_array(folder: Path, file_name: str, expected_bytes: int | None) -> NDArray[Any]:
+    """An array whose file has the digest in its name. A header cannot make NumPy read more than the file holds.
+
+    A file of another size than the manifest states (older ones do not) is not read at all.
+    """
     path = folder / file_name
     if not _ARRAY_FILE.fullmatch(file_name) or not path.is_file():
         raise DamagedFileError(f"{path}: this file is missing.")
-    if _digest(path) not in file_name:
+    if expected_bytes not in (None, path.stat().st_size) or _digest(path) not in file_name:
         raise DamagedFileError(f"{path}: not as it was written.")
     try:
         with open(path, "rb") as file:
@@ -165,5 +171,5 @@ def _read_array(folder: Path, file_name: str) -> NDArray[Any]:
         if is_fortran or dtype.hasobject or num_bytes != path.stat().st_size - offset:
             raise ValueError("its header does not describe its content")
         return np.memmap(path, dtype, "r", offset, shape) if num_bytes else np.empty(shape, dtype)
-    except (ValueError, TypeError, OverflowError, SyntaxError) as error:
+    except (ValueError, TypeError, OverflowError, SyntaxError, TokenError, RecursionError, MemoryError) as error:
         raise DamagedFileError(f"{path}: not an array ({error}).") from None

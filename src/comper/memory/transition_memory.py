@@ -221,6 +221,8 @@ class TransitionMemory:
         self._queue = deque(state["queue"].tolist())
         self._size, self._peak, self._next_set_id, self.similar_hits = state["counters"].tolist()
         self._previous = int(state["previous"])
+        if not NO_SET <= self._previous < max(1, self._next_set_id):
+            raise ValueError("the set before is none of those stored")
         for name, column in self._columns().items():
             column[...] = state[name]
 

@@ -162,7 +162,7 @@ def delete(path: Path) -> None:
     """Remove a checkpoint: renamed first, so that half of one never looks like a whole."""
     doomed = path.with_name(f"{_UNFINISHED}{path.name}-deleted")
     os.rename(path, doomed)
-    shutil.rmtree(doomed, ignore_errors=True)
+    _remove(doomed)
 
 
 def _own_folder(run: Path) -> Path:
@@ -183,10 +183,14 @@ def _free_name(folder: Path, step: int) -> Path:
 def _remove_unfinished(folder: Path) -> None:
     for entry in os.scandir(folder):
         if entry.name.startswith(_UNFINISHED):
-            if entry.is_dir(follow_symlinks=False):
-                shutil.rmtree(entry.path, ignore_errors=True)
-            else:
-                os.unlink(entry.path)
+            _remove(Path(entry.path))
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:  # rmtree would open it, and wait for a pipe's other end
+        path.unlink()
 
 
 def _are_digests(entries: Any, names: Sequence[str]) -> bool:

@@ -268,7 +268,7 @@ def _remove_abandoned(path: Path) -> None:
         if entry.name.startswith(_unfinished_prefix(path)) and entry.is_dir(follow_symlinks=False):
             try:
                 RunLock(Path(entry.path)).release()
-            except LockedError:
+            except (LockedError, DamagedFileError):  # someone works in it, or it is not of our making
                 continue
             shutil.rmtree(entry.path, ignore_errors=True)
 

@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from comper.errors import DamagedFileError, DivergedError
 
 SEPARATOR = "/"
+MAX_DEPTH = 64
+"""Of dictionaries in a saved state; no network has as many modules within each other."""
 Arrays = dict[str, NDArray[Any]]
 Nested = Mapping[str, Any]
 """A dictionary of dictionaries; its leaves are arrays, tensors, bytes or what JSON can hold."""
@@ -72,6 +74,8 @@ def nest(flat: Mapping[str, Any]) -> dict[str, Any]:
     nested: dict[str, Any] = {}
     for path, value in flat.items():
         *parents, name = path.split(SEPARATOR)
+        if len(parents) > MAX_DEPTH:
+            raise ValueError("nested too deeply")
         node = nested
         for parent in parents:
             node = node.setdefault(parent, {})

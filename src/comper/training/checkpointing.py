@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import shlex
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,7 +28,24 @@ PERIOD_SECONDS = 120.0
 MIN_COST_RATIO = 100
 """Left to itself, a run waits at least so many times as long as its last checkpoint took: saving stays under 1 %."""
 
-COUNTERS = ("total_frames", "num_episodes", "episode_score", "episode_frames", "episode_steps", "last_score")
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 2**63
+
+
+def _is_score(value: Any) -> bool:
+    return type(value) in (int, float) and -sys.float_info.max <= value <= sys.float_info.max
+
+
+COUNTERS: dict[str, Callable[[Any], bool]] = {
+    "total_frames": _is_count,
+    "num_episodes": _is_count,
+    "episode_score": _is_score,
+    "episode_frames": _is_count,
+    "episode_steps": _is_count,
+    "last_score": lambda value: value is None or _is_score(value),
+}
+"""A trial's counters in a checkpoint, and what each may be."""
 
 
 class Schedule:
@@ -156,21 +174,29 @@ class Checkpointer:
 
     def load(self, saved: SavedTrial, files: dict[str, bytes]) -> None:
         """Give a trial the state of a checkpoint, whose files have been checked."""
-        trial, setup = saved.trial, saved.setup
-        state = unpack(files[checkpoints.TENSORS_FILE], files[checkpoints.VALUES_FILE])
+        where = saved.checkpoints[-1].path if saved.checkpoints else saved.record.path
         try:
-            saved.archive.load_state_dict(state["frames"], files[checkpoints.FRAMES_FILE])
-            for name in COUNTERS:
-                setattr(trial, name, state["trial"][name])
-            trial.history.load_state_dict(state["history"])
-            self._agent.load_state_dict(trial.number, state.get("agent", {}))
-            self._environments.load_state_dict(trial.number, state["environment"])
-            set_generator_state(setup.exploration, state["exploration"])
-            set_generator_state(setup.sampling, state["sampling"])
+            self._load(saved, unpack(files[checkpoints.TENSORS_FILE], files[checkpoints.VALUES_FILE]), files)
         except (RuntimeError, *PARSING_ERRORS) as error:  # RuntimeError: torch, when shapes differ
             raise DamagedFileError(
-                f"{saved.record.path}: the checkpoint is not of this configuration ({type(error).__name__}: {error})."
+                f"{where}: the checkpoint is damaged, or not of this configuration ({type(error).__name__}: {error})."
+                " Move it away, and the run goes on from the one before it, or from its beginning."
             ) from None
+
+    def _load(self, saved: SavedTrial, state: dict[str, Any], files: dict[str, bytes]) -> None:
+        trial, setup = saved.trial, saved.setup
+        saved.archive.load_state_dict(state["frames"], files[checkpoints.FRAMES_FILE])
+        for name, is_right in COUNTERS.items():
+            if not is_right(value := state["trial"][name]):
+                raise ValueError(f"trial/{name} is {value!r:.40}")
+            setattr(trial, name, value)
+        trial.history.load_state_dict(state["history"])
+        self._agent.load_state_dict(trial.number, state.get("agent", {}))
+        if state["environment"].get("is_playing", 1) != 1:  # checkpoints are written within episodes
+            raise ValueError("environment/is_playing is not 1")
+        self._environments.load_state_dict(trial.number, state["environment"])
+        set_generator_state(setup.exploration, state["exploration"])
+        set_generator_state(setup.sampling, state["sampling"])
 
     def summary(self) -> str:
         """How much was saved, in one sentence."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import os
+import shutil
 import signal
 import threading
 from collections.abc import Iterator
@@ -24,20 +26,33 @@ class StopRequest:
         name = signal.Signals(number).name
         if self.name is not None and name == "SIGINT":
             os.write(2, b"\ncomper: left at once; the last checkpoint is whole.\n")
+            _remove_temporary_folder()
             os._exit(StoppedError.exit_code)
         self.name = self.name or name
 
 
+def _remove_temporary_folder() -> None:
+    """Remove what multiprocessing keeps its sockets in: at an end like this one, it cannot."""
+    folder = getattr(multiprocessing.current_process(), "_config", {}).get("tempdir")
+    if folder is not None:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 @contextlib.contextmanager
 def stop_requests() -> Iterator[StopRequest]:
-    """Listen to the signals for a while; only the main thread may, elsewhere nothing is ever requested."""
+    """Listen to the signals for a while; only the main thread may, elsewhere nothing is ever requested.
+
+    Those that the caller has set to be ignored (`nohup`, a script's background) stay ignored.
+    """
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
         yield request
         return
-    before = {name: signal.signal(getattr(signal, name), request.note) for name in STOP_SIGNALS if hasattr(signal, name)}
+    numbers = [getattr(signal, name) for name in STOP_SIGNALS if hasattr(signal, name)]
+    heard = [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, request.note) for number in heard}
     try:
         yield request
     finally:
-        for name, handler in before.items():
-            signal.signal(getattr(signal, name), handler)
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -57,9 +57,21 @@ def _write_mp4(path: Path, frames: Iterator[NDArray[np.uint8]], fps: float) -> N
     film = cv2.VideoWriter(str(path), cv2.VideoWriter_fourcc(*"vp09"), fps, (columns, rows))
     if not film.isOpened():
         raise ResourceError(f"OpenCV cannot write {path.name} here: the folder or its VP9 codec is missing. Write a GIF.")
+    num_frames = 0
     try:
         for frame in itertools.chain([first], frames):
             film.write(np.ascontiguousarray(frame[:, :, ::-1]))
+            num_frames += 1
+    finally:
+        film.release()
+    _require_whole(cv2.VideoCapture(str(path)), num_frames, cv2.CAP_PROP_FRAME_COUNT)
+
+
+def _require_whole(film: Any, num_frames: int, count: int) -> None:
+    """Look at what was written: OpenCV says nothing of a full disk."""
+    try:
+        if not film.isOpened() or int(film.get(count)) != num_frames:
+            raise ResourceError("The film was cut short as it was written: is the disk full, or the size of files limited?")
     finally:
         film.release()
 

@@ -51,3 +51,8 @@ def test_a_mark_stands_beside_the_title_but_not_in_the_csv() -> None:
     table = Table("t", "T", "", [Column("ours", ("mean", "sd"), mark="†")], [[number_cell(1.0, 2.0)]], "paper")
     assert table.csv_rows()[0] == ["ours mean", "ours sd"]
     assert "ours†" in table.to_tex()
+
+
+def test_a_line_break_in_a_name_does_not_end_a_comment_of_the_latex() -> None:
+    tex = Table("t", "one\n\\input{x}", "two\r\n\\input{y}", [Column("a")], [[text_cell("b")]], "paper").to_tex()
+    assert not [line for line in tex.splitlines() if line.startswith("\\input")]

@@ -76,8 +76,8 @@ class Table:
         header = " & ".join(_escape_tex(column.title + column.mark) for column in self.columns)
         body = [" & ".join(map(_tex_cell, row)) + r" \\" for row in self.rows]
         lines = [
-            f"% {self.title}", rf"\begin{{tabular}}{{{alignment}}}", r"\toprule", header + r" \\", r"\midrule",
-            *body, r"\bottomrule", r"\end{tabular}", f"% {self.sentence}",
+            _tex_comment(self.title), rf"\begin{{tabular}}{{{alignment}}}", r"\toprule", header + r" \\", r"\midrule",
+            *body, r"\bottomrule", r"\end{tabular}", _tex_comment(self.sentence),
         ]  # fmt: skip
         return "\n".join(lines) + "\n"
 
@@ -112,6 +112,11 @@ def mark_best(row: list[Cell], candidates: list[int]) -> list[Cell]:
     shown = {index: float(row[index].texts[0]) for index in candidates if row[index].texts[0]}
     best = max(shown.values(), default=math.nan)
     return [replace(cell, is_best=shown.get(index) == best and not cell.is_below_floor) for index, cell in enumerate(row)]
+
+
+def _tex_comment(text: str) -> str:
+    """One line, whatever names of settings and agents hold: what follows a line break would be read as LaTeX."""
+    return f"% {' '.join(text.split())}"
 
 
 def _tex_cell(cell: Cell) -> str:
