@@ -68,3 +68,8 @@ def test_nesting_undoes_flattening() -> None:
     nested = {"a": {"b": np.arange(2), "c": {"d": np.arange(3)}}}
     assert {path: array.size for path, array in flatten(nested).items()} == {"a/b": 2, "a/c/d": 3}
     assert nest(flatten(nested)).keys() == nested.keys()
+
+
+def test_a_value_thousands_of_levels_deep_is_damage() -> None:
+    with pytest.raises(DamagedFileError, match="levels deep"):
+        nest({"/".join("a" * 3_000): 1})

@@ -36,6 +36,12 @@ def test_tex_is_escaped() -> None:
     assert r"x\_y\textasciicircum{}\{2\}" in tex
 
 
+def test_no_line_of_a_title_or_sentence_is_read_by_latex() -> None:
+    hostile = "x\n\\input{/etc/passwd}"
+    lines = Table("t", hostile, hostile, [Column("a", is_text=True)], [[text_cell("x")]], "paper").to_tex().splitlines()
+    assert [line[:2] for line in lines if "input" in line] == ["% ", "% "]
+
+
 def test_numbers_that_are_none_stay_empty_and_zero_has_no_sign() -> None:
     assert number_cell(float("nan"), float("inf"), -0.0001).texts == ("", "", "0.00")
     assert cut_cell(-0.001).texts == ("0.00",)

@@ -76,10 +76,15 @@ class Table:
         header = " & ".join(_escape_tex(column.title + column.mark) for column in self.columns)
         body = [" & ".join(map(_tex_cell, row)) + r" \\" for row in self.rows]
         lines = [
-            f"% {self.title}", rf"\begin{{tabular}}{{{alignment}}}", r"\toprule", header + r" \\", r"\midrule",
-            *body, r"\bottomrule", r"\end{tabular}", f"% {self.sentence}",
+            _tex_comment(self.title), rf"\begin{{tabular}}{{{alignment}}}", r"\toprule", header + r" \\", r"\midrule",
+            *body, r"\bottomrule", r"\end{tabular}", _tex_comment(self.sentence),
         ]  # fmt: skip
         return "\n".join(lines) + "\n"
+
+
+def _tex_comment(text: str) -> str:
+    """Text that LaTeX does not read, whatever lines it has."""
+    return "% " + " ".join(text.split())
 
 
 def text_cell(text: object) -> Cell:
