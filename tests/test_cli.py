@@ -31,6 +31,23 @@ def refusal(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     return captured.err
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["resume", ""], ["resume", ".", "--weights-only", "--out", ""], ["verify", ""], ["evaluate", ""], ["report", ""],
+        ["report", ".", "--out", ""], ["floors", "freeway", "--out", ""], ["train", "freeway", "--config", ""],
+        ["watch", ""], ["memory", ""], ["import-release", "", "--agent", "a", "--out", "b"],
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_an_empty_name_is_not_the_working_folder(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert "needs a name" in refusal(capsys, *words)
+
+
+def test_a_flag_without_its_value_gets_a_sentence_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "--agent: expected one argument" in refusal(capsys, "train", "freeway", "--agent")
+
+
 def test_help_is_quick_and_imports_no_torch() -> None:
     script = "import sys; from comper.cli import main; main([]); print('torch' in sys.modules, 'numpy' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
@@ -186,8 +203,3 @@ def test_an_interrupt_while_the_command_is_imported_is_one_line(
 def test_the_command_is_the_one_that_hears_interrupts_early() -> None:
     project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())
     assert project["project"]["scripts"]["comper"] == "comper.__main__:main"
-
-
-def test_flags_without_their_values_are_refused_in_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "--agent: expected one argument" in refusal(capsys, "train", "freeway", "--agent")
-    assert "a folder needs a name" in refusal(capsys, "resume", "runs", "--weights-only", "--out", "")

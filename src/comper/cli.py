@@ -18,6 +18,7 @@ from comper.commands import (
     study_commands,
     viewing_commands,
 )
+from comper.commands.arguments import Parser
 from comper.errors import (
     ComperError,
     StoppedError,
@@ -74,13 +75,6 @@ def _complain(error: ComperError) -> int:
     return error.exit_code
 
 
-class _Parser(argparse.ArgumentParser):
-    """argparse with one-sentence errors that come back as UsageError."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message}. See `{self.prog} --help`.")
-
-
 def _dispatch(argv: list[str]) -> int:
     _require_working_folder()
     if not argv or argv[0].startswith("-"):
@@ -105,7 +99,7 @@ def _require_working_folder() -> None:
         raise UsageError(f"The working folder is gone ({error.strerror}): change to another.") from None
 
 
-class _MainParser(_Parser):
+class _MainParser(Parser):
     def parse_and_help(self, argv: list[str]) -> int:
         """`comper`, `comper --help` and `comper --version`."""
         self.parse_args(argv)
@@ -126,9 +120,9 @@ def _main_parser() -> _MainParser:
     return parser
 
 
-def _command_parser(name: str, argv: list[str]) -> _Parser:
+def _command_parser(name: str, argv: list[str]) -> Parser:
     summary, add_arguments = COMMANDS[name]
-    parser = _Parser(
+    parser = Parser(
         prog=f"comper {name}",
         description=f"{summary[0].upper()}{summary[1:]}.",
         formatter_class=argparse.RawDescriptionHelpFormatter,

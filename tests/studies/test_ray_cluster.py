@@ -20,7 +20,7 @@ from comper.training.signals import StopRequest
 from tests.training.small_runs import outcome
 
 ray = pytest.importorskip("ray")
-pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.slow]
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.slow, pytest.mark.timeout(900)]
 
 OPTIONS = RunOptions(device="cpu", workers=0, checkpoint_period_steps=25, show_progress=False)
 TEXT = """

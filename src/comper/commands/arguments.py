@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
+from comper.errors import UsageError
 from comper.settings import whole_number
 
 if TYPE_CHECKING:
     from comper.training.hooks import HookMaker
 
 
+class Parser(argparse.ArgumentParser):
+    """argparse with one-sentence errors that come back as UsageError."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message}. See `{self.prog} --help`.")
+
+
 def folder(text: str) -> Path:
-    """A folder's name, which may not be empty."""
+    """The name of a folder or file, which may not be empty: that would be the working folder."""
     if not text:
-        raise argparse.ArgumentTypeError("a folder needs a name")
+        raise argparse.ArgumentTypeError("a folder or file needs a name")
     return Path(text)
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from pathlib import Path
 
-from comper.commands.arguments import example
+from comper.commands.arguments import example, folder
 from comper.errors import UsageError, printable
 from comper.importing import require_extras
 from comper.settings import whole_number
@@ -78,7 +77,7 @@ def add_floors(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     parser.add_argument("--workers", type=whole_number, metavar="N", help="processes (default: one per core)")
     text = "observations an action is held for: 4 for a stacked agent's decision period (default: %(default)s)"
     parser.add_argument("--observations-per-step", type=whole_number, default=1, metavar="N", help=text)
-    parser.add_argument("--out", type=Path, metavar="FILE", help="a JSON file to write, or to add to")
+    parser.add_argument("--out", type=folder, metavar="FILE", help="a JSON file to write, or to add to")
 
 
 def _floors(args: argparse.Namespace) -> int:

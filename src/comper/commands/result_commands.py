@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
 from typing import Any
 
-from comper.commands.arguments import add_checkpoint, add_device, add_trust, example
+from comper.commands.arguments import add_checkpoint, add_device, add_trust, example, folder
 from comper.errors import DamagedFileError, UsageError, printable
 from comper.settings import whole_number
 
@@ -21,7 +20,7 @@ def add_evaluate(parser: argparse.ArgumentParser, argv: list[str]) -> None:
         "comper evaluate runs",
     )
     parser.set_defaults(run=_evaluate)
-    parser.add_argument("folders", nargs="+", type=Path, metavar="RUN", help="a run folder, or a folder above runs")
+    parser.add_argument("folders", nargs="+", type=folder, metavar="RUN", help="a run folder, or a folder above runs")
     add_checkpoint(parser)
     parser.add_argument(
         "--episodes", type=whole_number, default=10, metavar="N", help="episodes to play (default: %(default)s)"
@@ -62,7 +61,7 @@ def add_verify(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     """The arguments of `comper verify`."""
     example(parser, "comper verify runs")
     parser.set_defaults(run=_verify)
-    parser.add_argument("folder", type=Path, metavar="DIR", help="a run folder, or a folder above runs")
+    parser.add_argument("folder", type=folder, metavar="DIR", help="a run folder, or a folder above runs")
 
 
 def _verify(args: argparse.Namespace) -> int:

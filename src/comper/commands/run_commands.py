@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from comper import native
-from comper.commands.arguments import add_run_options, add_threads, add_trust, example, folder, tracking_hooks
+from comper.commands.arguments import Parser, add_run_options, add_threads, add_trust, example, folder, tracking_hooks
 from comper.errors import LeftOutError, UsageError
 from comper.importing import require_extras
 from comper.output import print_line
@@ -43,8 +43,8 @@ def add_train(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     add_run_options(parser)
     add_threads(parser)
     text = "settings from a TOML file; a flag wins over the file"
-    parser.add_argument("--config", type=Path, metavar="FILE", help=text)
-    parser.add_argument("--floors", type=Path, metavar="FILE", help="floors that `comper floors --out FILE` measured")
+    parser.add_argument("--config", type=folder, metavar="FILE", help=text)
+    parser.add_argument("--floors", type=folder, metavar="FILE", help="floors that `comper floors --out FILE` measured")
     agent = _agent_in(argv)
     add_flags(parser, f"settings of {agent.name} (another --agent has others)", agent.config)
     for family, settings in family_settings().items():
@@ -55,8 +55,8 @@ def _agent_in(argv: list[str]) -> Any:
     """The agent whose settings are flags; it must be known before the other flags can be read."""
     from comper.agents.registry import DEFAULT_AGENT, find_agent
 
-    parser = argparse.ArgumentParser(prog="comper train", add_help=False, allow_abbrev=False)
-    parser.add_argument("--agent", nargs="?", const=DEFAULT_AGENT, default=DEFAULT_AGENT)  # a missing name is said later
+    parser = Parser(prog="comper train", add_help=False, allow_abbrev=False)
+    parser.add_argument("--agent", default=DEFAULT_AGENT)
     return find_agent(parser.parse_known_args(argv)[0].agent)
 
 
@@ -113,7 +113,7 @@ def add_resume(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     """The arguments of `comper resume`."""
     example(parser, "comper resume runs", "comper resume runs/dqn/pong/seed-0 --weights-only --out new-runs")
     parser.set_defaults(run=_resume)
-    parser.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="a run folder, or a folder above runs")
+    parser.add_argument("folders", nargs="+", type=folder, metavar="DIR", help="a run folder, or a folder above runs")
     add_run_options(parser)
     text = "begin new runs from the saved weights: memories, optimisers and budget start anew"
     parser.add_argument("--weights-only", action="store_true", help=text)

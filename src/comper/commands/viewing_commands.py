@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from comper.commands.arguments import add_checkpoint, add_trust, example
+from comper.commands.arguments import add_checkpoint, add_trust, example, folder
 from comper.errors import printable
 from comper.settings import whole_number
 
@@ -20,7 +20,7 @@ def add_watch(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     parser.set_defaults(run=_watch)
     _add_run(parser)
     parser.add_argument(
-        "--out", type=Path, default=Path("watch.mp4"), metavar="FILE", help="a .mp4 or .gif (default: %(default)s)"
+        "--out", type=folder, default=Path("watch.mp4"), metavar="FILE", help="a .mp4 or .gif (default: %(default)s)"
     )
     parser.add_argument(
         "--episodes", type=whole_number, default=1, metavar="N", help="episodes to play (default: %(default)s)"
@@ -61,7 +61,7 @@ def add_memory(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     example(parser, "comper memory runs/comper-single/asterix/seed-0 --out memory.png")
     parser.set_defaults(run=_memory)
     _add_run(parser)
-    parser.add_argument("--out", type=Path, default=Path("memory.png"), metavar="FILE", help="a .png (default: %(default)s)")
+    parser.add_argument("--out", type=folder, default=Path("memory.png"), metavar="FILE", help="a .png (default: %(default)s)")
     parser.add_argument("--sets", type=whole_number, default=12, metavar="N", help="sets to show (default: %(default)s)")
 
 
@@ -76,7 +76,7 @@ def _memory(args: argparse.Namespace) -> int:
 
 
 def _add_run(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", type=Path, metavar="RUN", help="a run folder")
+    parser.add_argument("folder", type=folder, metavar="RUN", help="a run folder")
     add_checkpoint(parser)
     parser.add_argument("--device", default="auto", metavar="D", help="auto, cpu or cuda (default: auto)")
     add_trust(parser)

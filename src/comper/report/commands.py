@@ -26,10 +26,10 @@ class Command:
 
 def add_report_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `comper report`."""
-    parser.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="a folder with run folders in it, at any depth")
+    parser.add_argument("folders", nargs="+", type=_path, metavar="DIR", help="a folder with run folders in it, at any depth")
     text = "where index.html, tables/ and figures/ are written (default: %(default)s)"
-    parser.add_argument("--out", type=Path, default=Path("report"), metavar="OUT", help=text)
-    parser.add_argument("--floors", type=Path, metavar="FILE", help="floors that `comper floors --out FILE` measured")
+    parser.add_argument("--out", type=_path, default=Path("report"), metavar="OUT", help=text)
+    parser.add_argument("--floors", type=_path, metavar="FILE", help="floors that `comper floors --out FILE` measured")
     parser.add_argument("--open", action="store_true", help="show the page in a browser")
     parser.add_argument("--seed", type=_seed, default=0, metavar="N", help="seed of the bootstrap intervals (default: 0)")
     parser.add_argument("--no-progress", dest="progress", action="store_false", help="do not show progress")
@@ -62,9 +62,9 @@ def open_in_browser(page: Path) -> str:
 
 def add_import_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `comper import-release`."""
-    parser.add_argument("source", type=Path, metavar="DIR", help="a folder with the published logs, GAME-TRIAL/progress.json")
+    parser.add_argument("source", type=_path, metavar="DIR", help="a folder with the published logs, GAME-TRIAL/progress.json")
     parser.add_argument("--agent", required=True, metavar="NAME", help="the name these trials get in reports")
-    parser.add_argument("--out", type=Path, required=True, metavar="RUNS", help="where run folders are written")
+    parser.add_argument("--out", type=_path, required=True, metavar="RUNS", help="where run folders are written")
     parser.add_argument("--frames", type=_frames, default=100_000, metavar="N", help="their frame budget (default 100000)")
 
 
@@ -117,3 +117,9 @@ def _whole_number(text: str, *, least: int) -> int:
     if number < least:
         raise argparse.ArgumentTypeError(f"{text!r}: must be a whole number, {least} or more")
     return number
+
+
+def _path(text: str) -> Path:
+    if not text:
+        raise argparse.ArgumentTypeError("a folder or file needs a name")
+    return Path(text)

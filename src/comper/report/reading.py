@@ -103,7 +103,7 @@ def _changes(trial: Trial) -> dict[str, str]:
 
 
 def _shown(value: Any) -> str:
-    return printable(value if isinstance(value, str) else json.dumps(value))[:40]
+    return printable(" ".join(str(value).split()) if isinstance(value, str) else json.dumps(value))[:40]
 
 
 def _variant(trial: Trial, varied: set[str]) -> str:

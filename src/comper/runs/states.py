@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from comper.errors import DamagedFileError, DivergedError
 
 SEPARATOR = "/"
-MAX_DEPTH = 64
-"""Of dictionaries in a saved state; no network has as many modules within each other."""
+MAX_DEPTH = 32
 Arrays = dict[str, NDArray[Any]]
 Nested = Mapping[str, Any]
 """A dictionary of dictionaries; its leaves are arrays, tensors, bytes or what JSON can hold."""
@@ -75,7 +74,7 @@ def nest(flat: Mapping[str, Any]) -> dict[str, Any]:
     for path, value in flat.items():
         *parents, name = path.split(SEPARATOR)
         if len(parents) > MAX_DEPTH:
-            raise ValueError("nested too deeply")
+            raise DamagedFileError(f"A saved state has a value {len(parents)} levels deep.")
         node = nested
         for parent in parents:
             node = node.setdefault(parent, {})

@@ -14,7 +14,7 @@ from ..conftest import MakeRun, only, row_of, summary_of, write_manifest
 def test_floors_are_listed_at_the_papers_period_and_at_the_agents_own(make_run: MakeRun, tmp_path: Path) -> None:
     make_run("slow", "freeway", observation="stacked")
     make_run("odd", "freeway", frame_skip=7)  # nobody measured that
-    make_run("ours", "breakout")
+    make_run("ours", "pong")  # nor that game
     table = only(floors_table(summary_of(tmp_path)))
     floors = load_floors()
     assert {row[0] for row in table.csv_rows()[1:]} == {"Freeway*"}

@@ -25,7 +25,8 @@ def test_table_1_has_all_columns_side_by_side(summary: Summary) -> None:
 def test_a_game_the_paper_does_not_have_has_empty_cells(summary: Summary) -> None:
     row = row_of(only(last_episodes_table(summary)), "Breakout")
     assert row["ours mean"] == "2.00"
-    assert row["other mean"] == row["DQN, printed mean"] == row["floor: random"] == ""
+    assert row["other mean"] == row["DQN, printed mean"] == ""
+    assert row["floor: random"] == "1.86"  # measured for the study of readings
 
 
 def test_table_2_has_a_row_for_each_third(summary: Summary) -> None:

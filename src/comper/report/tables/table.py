@@ -82,6 +82,11 @@ class Table:
         return "\n".join(lines) + "\n"
 
 
+def _tex_comment(text: str) -> str:
+    """Text that LaTeX does not read, whatever lines it has."""
+    return "% " + " ".join(text.split())
+
+
 def text_cell(text: object) -> Cell:
     """A cell of words."""
     return Cell((str(text),))
@@ -112,11 +117,6 @@ def mark_best(row: list[Cell], candidates: list[int]) -> list[Cell]:
     shown = {index: float(row[index].texts[0]) for index in candidates if row[index].texts[0]}
     best = max(shown.values(), default=math.nan)
     return [replace(cell, is_best=shown.get(index) == best and not cell.is_below_floor) for index, cell in enumerate(row)]
-
-
-def _tex_comment(text: str) -> str:
-    """One line, whatever names of settings and agents hold: what follows a line break would be read as LaTeX."""
-    return f"% {' '.join(text.split())}"
 
 
 def _tex_cell(cell: Cell) -> str:
