@@ -281,3 +281,9 @@ def first_states(tmp_path_factory: pytest.TempPathFactory) -> Any:
     files = bench.save()
     bench.close()
     return settings, files
+
+
+def test_a_state_that_cannot_be_read_is_named(first_states: Any, tmp_path: Path) -> None:
+    settings, files = first_states
+    with pytest.raises(DamagedFileError, match="seed-5: A saved state cannot be read"):
+        Bench(settings, tmp_path / "seed-5", {**files, "state.json": b"[]"})

@@ -177,6 +177,8 @@ class Checkpointer:
         where = saved.checkpoints[-1].path if saved.checkpoints else saved.record.path
         try:
             self._load(saved, unpack(files[checkpoints.TENSORS_FILE], files[checkpoints.VALUES_FILE]), files)
+        except DamagedFileError as error:
+            raise DamagedFileError(f"{where}: {error}") from None
         except (RuntimeError, *PARSING_ERRORS) as error:  # RuntimeError: torch, when shapes differ
             raise DamagedFileError(
                 f"{where}: the checkpoint is damaged, or not of this configuration ({type(error).__name__}: {error})."
