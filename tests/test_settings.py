@@ -56,7 +56,7 @@ PARTS = (Kitchen(), Guests())
         ({"spare_eggs": 13}, r"at most 12\."),
         ({"salt": -0.1}, r"salt = -0\.1: must be 0 or more\."),
         ({"salt": 5.1}, r"at most 5\."),
-        ({"salt": math.nan}, r"at most 5\."),
+        ({"salt": math.nan}, r"nan.*must be a number\."),
         ({"salt": math.inf}, r"a huge number'?: must be at most 5\."),
         ({"heat": 0.0}, r"greater than 0\."),
         ({"heat": 300.0}, r"less than 300\."),

@@ -15,6 +15,7 @@ DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 RECIPES = ROOT / "CONTRIBUTING.md"  # tests/test_recipes.py runs its blocks, each as the file that it is
 
 USER_MODULE = """
+import math
 import gymnasium
 import torch
 from comper.agents.dqn import DQN as my_agent
@@ -23,7 +24,7 @@ def make_env():
     return gymnasium.make("CartPole-v1")
 
 def make_network(state_shape, num_actions):
-    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.LazyLinear(num_actions))
+    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(math.prod(state_shape), num_actions))
 """
 
 

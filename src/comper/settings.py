@@ -78,8 +78,10 @@ def _rule(f: dataclasses.Field[Any], value: Any) -> tuple[bool, str, object, str
         return not choices or value in choices, f.name, value, f"one of {', '.join(choices)}"
     least = rules["least"] if rules["least"] is not None else int(kind == "int")
     most = rules["most"] if rules["most"] is not None else MAX_COUNT
+    if value != value:
+        return False, f.name, "nan", "a number"
     shown = value if abs(value) < 1e30 else "a huge number"
-    if not value <= most:  # also where it is not a number
+    if value > most:
         return False, f.name, shown, f"at most {most:,}"
     if rules["below"] is not None and value >= rules["below"]:
         return False, f.name, shown, f"less than {rules['below']:g}"

@@ -112,6 +112,14 @@ def test_callable_is_called_by_the_class_of_what_it_makes_and_stays_in_this_proc
     assert find_environment(lambda: gymnasium.make("CartPole-v1")).name == "python:CartPoleEnv"
 
 
+def test_a_callable_that_needs_an_argument_is_refused() -> None:
+    def make_env(size: int) -> gymnasium.Env[Any, Any]:
+        return gymnasium.make("CartPole-v1", max_episode_steps=size)
+
+    with pytest.raises(UsageError, match="needs size: it must be callable without arguments"):
+        find_environment(make_env)
+
+
 def test_own_interface_is_used_as_it_is_and_gets_the_seed() -> None:
     factory = find_environment(Countdown).factory(seed=seed(3))
     first, second = factory(), factory()

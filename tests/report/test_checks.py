@@ -109,7 +109,7 @@ def test_overshoot_is_a_note_and_a_run_that_goes_on_a_warning(make_run: MakeRun,
     make_run(seed=1, scores=RISING, frames=1000)
     warning, note = _found(tmp_path, "overshoot")
     assert (warning.severity, note.severity) == ("warning", "note")
-    assert "seed 1: went on for 2 episodes after its budget of 1,000 frames was spent" in warning.text
+    assert "seed 1: went on for 1 episode after its budget of 1,000 frames was spent" in warning.text
     assert "at most 20.0%" in note.text
 
 

@@ -87,6 +87,8 @@ def _own_interface(name: str, made: Environment, observations_per_step: int) -> 
 def _only_new(name: str, make_env: Callable[..., Any]) -> Callable[[np.random.SeedSequence], Any]:
     """Refuse a callable that returns the same object again: each trial needs an environment of its own."""
     takes_seed = "seed" in _parameters(make_env)
+    if needed := _needed(make_env):
+        raise UsageError(f"{name} needs {', '.join(needed)}: it must be callable without arguments, or with a seed alone.")
     made: list[Any] = []
 
     def make_new(seed: np.random.SeedSequence) -> Any:
@@ -97,6 +99,16 @@ def _only_new(name: str, make_env: Callable[..., Any]) -> Callable[[np.random.Se
         return env
 
     return make_new
+
+
+def _needed(make_env: Callable[..., Any]) -> list[str]:
+    """Arguments that a caller must give, besides a seed."""
+    try:
+        parameters = inspect.signature(make_env).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [p.name for p in parameters if p.default is p.empty and p.kind not in several and p.name != "seed"]
 
 
 def _parameters(make_env: Callable[..., Any]) -> tuple[str, ...]:

@@ -216,7 +216,9 @@ def check_is_free(path: Path) -> None:
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror}).") from None
     if is_taken:
-        raise UsageError(f"{path} already holds a run. Choose another --out or --seed, or move it away; nothing was changed.")
+        raise UsageError(
+            f"{path} already holds a run. Choose another folder (--out, out=) or seed, or move it away; nothing was changed."
+        )
 
 
 def _check_readable(manifest: Manifest) -> None:
