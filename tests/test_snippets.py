@@ -28,6 +28,9 @@ def make_network(state_shape, num_actions):
 """
 
 
+MY_AGENT = (ROOT / "examples" / "my_agent.py").read_text(encoding="utf-8")
+
+
 def text_of(path: Path) -> str:
     return path.read_text(encoding="utf-8")
 
@@ -72,7 +75,7 @@ def test_every_command_of_the_documents_is_understood(command: str, tmp_path: Pa
     from comper.cli import _command_parser
 
     recipes = dict(re.findall(r"^# (\w+)\.py\n(.*?)^```", text_of(RECIPES), re.MULTILINE | re.DOTALL))
-    for module, code in {"my_module": USER_MODULE, **recipes}.items():
+    for module, code in {"my_module": USER_MODULE, "my_network": USER_MODULE, "my_agent": MY_AGENT, **recipes}.items():
         (tmp_path / f"{module}.py").write_text(code)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
