@@ -19,8 +19,8 @@ import numpy as np
 
 GAMES, SEEDS, AGENTS = 104, 5, 4
 NUM_TRIALS = GAMES * SEEDS * AGENTS
-TRIAL_SECONDS = 20_000 / 62
-"""100,000 frames are 20,000 steps; COMPER makes 62 of them a second with one core (docs/performance.md)."""
+TRIAL_SECONDS = 20_000 / 75
+"""100,000 frames are 20,000 steps; COMPER makes 75 of them a second with one core (docs/performance.md)."""
 GPU_SECONDS = 353 / 120
 """A trial's share of an H200 that runs the paper's 120 trials."""
 CHECKPOINT_SECONDS = 120.0
