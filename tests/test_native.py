@@ -13,7 +13,7 @@ import pytest
 from comper import native
 from comper.native import Loops
 
-needs_compiler = pytest.mark.skipif(native.library() is None, reason=native.loops().status)
+needs_compiler = pytest.mark.skipif(native.compiled() is None, reason=native.loops().status)
 Load = Callable[[], Loops]
 
 
@@ -45,13 +45,13 @@ def script(path: Path, text: str) -> str:
 @needs_compiler
 def test_the_loops_are_compiled_once_into_a_private_folder(load: Load, tmp_path: Path) -> None:
     first = load()
-    assert first.library is not None
+    assert first.compiled is not None
     assert first.status.startswith("compiled with")
     (file,) = (tmp_path / "cache" / "comper").iterdir()
     assert file.stat().st_mode & 0o777 == 0o600
     assert file.parent.stat().st_mode & 0o777 == 0o700
     compiled = file.stat().st_mtime_ns
-    assert load().library is not None
+    assert load().compiled is not None
     assert file.stat().st_mtime_ns == compiled
 
 
@@ -73,7 +73,7 @@ def test_a_compiler_that_fails_is_named_with_its_first_error(
 def test_a_compiler_that_hangs_is_given_up(load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CC", script(tmp_path / "cc", "exec sleep 20"))
     monkeypatch.setattr(native, "COMPILER_SECONDS", 0.2)
-    assert load().library is None
+    assert load().compiled is None
 
 
 @needs_compiler
@@ -136,7 +136,7 @@ def test_a_damaged_file_is_compiled_anew_and_never_loaded(
         return opened(path)
 
     monkeypatch.setattr(native, "_opened", noted)
-    assert load().library is not None
+    assert load().compiled is not None
     assert contents == [whole]  # a damaged one would end this process
 
 
@@ -167,7 +167,7 @@ def test_a_library_without_the_loops_is_not_used(load: Load, tmp_path: Path, mon
     source.write_text("int other(void) { return 1; }")
     monkeypatch.setattr(native, "SOURCE", source)
     loops = load()
-    assert loops.library is None
+    assert loops.compiled is None
     assert loops.status.endswith("makes cannot be loaded")
 
 

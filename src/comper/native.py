@@ -35,7 +35,7 @@ MAX_BYTES = 1 << 24
 class Loops(NamedTuple):
     """The compiled loops, or why there are none."""
 
-    library: ctypes.CDLL | None
+    compiled: ctypes.CDLL | None
     status: str
 
 
@@ -61,9 +61,9 @@ def loops() -> Loops:
 
 
 @cache
-def library() -> ctypes.CDLL | None:
+def compiled() -> ctypes.CDLL | None:
     """The compiled loops; None where there are none."""
-    return loops().library
+    return loops().compiled
 
 
 def _load() -> tuple[ctypes.CDLL, str]:

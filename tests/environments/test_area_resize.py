@@ -12,7 +12,7 @@ from comper.environments.area_resize import CompiledPicture, area_shares, compil
 from comper.environments.palette import POOLINGS, pooling_table
 
 cv2 = pytest.importorskip("cv2")
-needs_compiler = pytest.mark.skipif(native.library() is None, reason=native.loops().status)
+needs_compiler = pytest.mark.skipif(native.compiled() is None, reason=native.loops().status)
 
 
 def plain(table: Any, size: int) -> Any:
@@ -54,7 +54,7 @@ def test_the_plain_picture_is_taken_where_the_compiled_one_would_differ() -> Non
 
 
 def test_the_plain_picture_is_taken_without_compiled_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native, "library", lambda: None)
+    monkeypatch.setattr(native, "compiled", lambda: None)
     table = pooling_table("average", 210)
     own = plain(table, 84)
     assert compiled_picture(table, (210, 160), 84, own) is None

@@ -157,7 +157,7 @@ def test_an_optimiser_goes_on_from_its_saved_state(kind: str, stacked: bool) -> 
     assert resumed.weights(1)["w"].item() == straight.weights(1)["w"].item()
 
 
-needs_compiler = pytest.mark.skipif(native.library() is None, reason=native.loops().status)
+needs_compiler = pytest.mark.skipif(native.compiled() is None, reason=native.loops().status)
 PAPER_RULES: dict[str, Rule] = {
     "mnih": MnihRMSProp(step_size=0.00025, gradient_momentum=0.95, squared_gradient_momentum=0.95, min_squared_gradient=0.01),
     "plain": RMSProp(step_size=0.00025, momentum=0.0, decay=0.9, epsilon=1e-10),

@@ -90,7 +90,7 @@ def test_an_unknown_compression_is_an_error() -> None:
         make_frame_store("lzma", (2,))
 
 
-needs_compiler = pytest.mark.skipif(native.library() is None, reason=native.loops().status)
+needs_compiler = pytest.mark.skipif(native.compiled() is None, reason=native.loops().status)
 
 
 def inflated(part: bytes, dictionary: bytes, size: int) -> bytes | None:
@@ -159,7 +159,7 @@ def test_gathers_are_the_same_without_compiled_code(monkeypatch: pytest.MonkeyPa
     store, frames, _ = filled(100)
     wanted = np.array([[3, 99, 3], [0, 70, 64]])
     np.testing.assert_array_equal(store.gather(wanted), frames[wanted])
-    monkeypatch.setattr(native, "library", lambda: None)
+    monkeypatch.setattr(native, "compiled", lambda: None)
     np.testing.assert_array_equal(store.gather(wanted), frames[wanted])
     out = np.empty((84, 84, 6), np.uint8).transpose(2, 0, 1)  # a place that is not contiguous
     monkeypatch.undo()

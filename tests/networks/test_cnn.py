@@ -154,7 +154,7 @@ def test_same_stream_same_weights_other_stream_other_weights() -> None:
 def test_values_have_the_same_bits_without_compiled_code(history: int, monkeypatch: pytest.MonkeyPatch) -> None:
     networks, states = population(ObservationSpec((84, 84), history)), pixels(1, 3, history, 84, 84)
     with_compiled_code = networks(states, trials=[0])
-    monkeypatch.setattr(native, "library", lambda: None)
+    monkeypatch.setattr(native, "compiled", lambda: None)
     assert torch.equal(networks(states, trials=[0]), with_compiled_code)
 
 

@@ -131,5 +131,5 @@ def test_vectors_of_pixels_have_the_same_bits_without_compiled_code(monkeypatch:
     s[0, 0, 0] = torch.tensor([0, 1, 128, 254, 255])
     a, r = torch.tensor([0.0, 0.5, 1.0]), torch.tensor([-3.0, 0.0, 9.0])
     with_compiled_code = transition_vectors(s, a, r, s_next)
-    monkeypatch.setattr(native, "library", lambda: None)
+    monkeypatch.setattr(native, "compiled", lambda: None)
     assert torch.equal(transition_vectors(s, a, r, s_next), with_compiled_code)

@@ -84,7 +84,7 @@ def _train(args: argparse.Namespace) -> int:
         floors=None if args.floors is None else all_floors(args.floors),
         hooks=hooks,
     )
-    if (loops := native.loops()).library is None:
+    if (loops := native.loops()).compiled is None:
         print_line(f"loops in C {loops.status}; a CPU takes longer, for the same results")
     return print_all_scores(
         lambda: train_population(environments, settings, seed=args.seed, trials=args.trials, out=args.out, options=options),

@@ -105,7 +105,7 @@ MAX_SIDE = 512
 
 def compiled_picture(table: NDArray[np.uint8], screen: tuple[int, int], size: int, plain: Picture) -> CompiledPicture | None:
     """The compiled function where it gives what the plain one gives for screens of noise."""
-    library = native.library()
+    library = native.compiled()
     if library is None or size > min(screen) or max(screen) > MAX_SIDE:
         return None
     compiled = CompiledPicture(library, table, screen, size)

@@ -209,7 +209,7 @@ def _compiled(rule: Rule) -> _Compiled | None:
 
     torch was compiled with fused multiplication and addition for some processors and without it for others.
     """
-    library, coefficients = native.library(), rule.coefficients()
+    library, coefficients = native.compiled(), rule.coefficients()
     if library is None or coefficients is None:
         return None
     generator = torch.Generator().manual_seed(0)

@@ -100,7 +100,7 @@ class CompressedPixels:
 
     def _gather_compiled(self, slots: list[int], first_rows: list[int], out: npt.NDArray[Any]) -> bool:
         """Decompress all frames in compiled code, which reads what zlib writes here; return whether that was possible."""
-        library = native.library()
+        library = native.compiled()
         if library is None or not out.flags.c_contiguous:
             return False
         parts = [self._parts[i] for i in slots]

@@ -193,7 +193,7 @@ class CNN(nn.Module):
 def _compiled_channels_last(frames: Tensor) -> Tensor | None:
     """Bytes (..., history, H, W) as floats (..., H, W, history), in one pass of compiled code where there is any."""
     *lead, channels, height, width = frames.shape
-    library = native.library() if frames.device.type == "cpu" and frames.dtype == torch.uint8 and channels > 1 else None
+    library = native.compiled() if frames.device.type == "cpu" and frames.dtype == torch.uint8 and channels > 1 else None
     if library is None or not frames.is_contiguous():
         return None
     floats = torch.empty(*lead, height, width, channels)

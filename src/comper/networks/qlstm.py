@@ -83,7 +83,7 @@ def transition_vectors(s: Tensor, a: Tensor, r: Tensor, s_next: Tensor) -> Tenso
 def _scaled(pixels: Tensor, out: Tensor) -> bool:
     """Write pixels / 255 (B, N) to rows of a larger tensor in one pass of compiled code; return whether that was possible."""
     is_plain = pixels.device.type == "cpu" and pixels.dtype == torch.uint8 and pixels.dim() == 2 and pixels.is_contiguous()
-    library = native.library() if is_plain else None
+    library = native.compiled() if is_plain else None
     if library is None:
         return False
     scaled = library.comper_scaled
