@@ -85,8 +85,10 @@ def test_a_node_killed_in_the_middle_costs_nothing(
     assert not list(tmp_path.rglob(".ray-token"))
 
 
-def test_a_request_to_stop_saves_every_trial(plan: Plan, cluster: Any, tmp_path: Path) -> None:
+def test_a_request_to_stop_saves_every_trial(cluster: Any, tmp_path: Path) -> None:
     request = StopRequest()
+    (tmp_path / "long.toml").write_text(TEXT.replace("frames = 800", "frames = 1_000_000"))  # none ends before it is asked to
+    plan = read_plan(str(tmp_path / "long.toml"))
 
     def follow(job: int, statuses: Sequence[TrialStatus]) -> None:
         request.name = "SIGTERM"

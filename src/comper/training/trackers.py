@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import math
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,8 +80,11 @@ class _TensorBoardHook(Hook):
         # The last letters keep apart what other runs of the same name, perhaps of another study, have left in this folder.
         *above, name = trial.run.absolute().parts[-4:]
         place = self._folder.joinpath(*above, f"{name}-{trial.id[:6]}")
-        # TensorBoard hides what earlier files say of this frame and later ones.
-        self._writers[trial.id] = writing.SummaryWriter(str(place), purge_step=event.total_frames + 1)
+        # TensorBoard hides what earlier files, by their names, say of this frame and later ones. Left alone, a name tells
+        # seconds only: a run that is resumed within one would write over what it wrote before.
+        self._writers[trial.id] = writing.SummaryWriter(
+            str(place), purge_step=event.total_frames + 1, filename_suffix=f".{time.time_ns()}"
+        )
 
     def on_update(self, event: UpdateEvent) -> None:
         self._add(event, _numbers(event.metrics))
