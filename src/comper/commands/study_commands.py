@@ -5,8 +5,16 @@ from __future__ import annotations
 import argparse
 import shlex
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from comper.commands.arguments import add_run_options, add_threads, add_trust, example, folder, tracking_hooks
+from comper.errors import UsageError
+from comper.settings import whole_number
+
+if TYPE_CHECKING:
+    from comper.studies.study import Runner
+
+SLURM_FLAGS = ("--slurm-partition", "--slurm-time", "--slurm-memory")
 
 
 def add_study(parser: argparse.ArgumentParser, argv: list[str]) -> None:
@@ -19,8 +27,16 @@ def add_study(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     parser.add_argument("--out", type=folder, metavar="DIR", help=text)
     text = "check the plan, and say what would be run and how long it would take; runs nothing"
     parser.add_argument("--dry-run", action="store_true", help=text)
+    clusters = parser.add_mutually_exclusive_group()
     text = "run the jobs on a Ray cluster: at ADDRESS, or the one that is found (else one is started on this machine)"
-    parser.add_argument("--ray", nargs="?", const="auto", metavar="ADDRESS", help=text)
+    clusters.add_argument("--ray", nargs="?", const="auto", metavar="ADDRESS", help=text)
+    text = "run the jobs on a Slurm cluster, at most --processes at once (default: 256); all nodes must see --out"
+    clusters.add_argument("--slurm", action="store_true", help=text)
+    parser.add_argument("--slurm-partition", metavar="NAME", help="Slurm's partition (default: the cluster's own)")
+    text = "time limit of a job; one that runs into it goes on from its checkpoint (default: 60)"
+    parser.add_argument("--slurm-time", type=whole_number, metavar="MINUTES", help=text)
+    text = "memory of a job (default: the cluster's own)"
+    parser.add_argument("--slurm-memory", type=whole_number, metavar="GB", help=text)
     add_run_options(parser)
     add_threads(parser)
     add_trust(parser)
@@ -29,11 +45,9 @@ def add_study(parser: argparse.ArgumentParser, argv: list[str]) -> None:
 def _study(args: argparse.Namespace) -> int:
     from comper.commands.run_commands import print_all_scores
     from comper.studies.plan import read_plan
-    from comper.studies.ray_cluster import RayRunner
     from comper.studies.study import open_study, run_study
     from comper.training.hooks import checked_hooks
     from comper.training.options import RunOptions
-    from comper.training.pool import run_jobs
 
     options = RunOptions(
         args.device,
@@ -45,13 +59,41 @@ def _study(args: argparse.Namespace) -> int:
     )
     plan = read_plan(args.plan, trusted=args.trust)
     study = open_study(plan, args.out or Path("studies", plan.name))
+    run = _runner(args, study.out)
     if args.dry_run:
         return _print_jobs(study, options)
     words = ["comper", "study", args.plan, "--out", str(study.out), *(word for m in args.trust for word in ("--trust", m))]
-    command = shlex.join([*words, *(["--ray", args.ray] if args.ray else [])])
-    return print_all_scores(
-        lambda: run_study(study, options, command=command, run=RayRunner(args.ray) if args.ray else run_jobs)
-    )
+    command = shlex.join([*words, *_cluster_words(args)])
+    place = "on a Ray cluster" if args.ray else "on a Slurm cluster" if args.slurm else ""
+    return print_all_scores(lambda: run_study(study, options, command=command, run=run, place=place))
+
+
+def _runner(args: argparse.Namespace, out: Path) -> Runner:
+    """Who carries the jobs out: processes here, or a cluster."""
+    from comper.studies.ray_cluster import RayRunner
+    from comper.studies.slurm_cluster import SlurmRunner
+    from comper.training.pool import run_jobs
+
+    if not args.slurm:
+        for flag in SLURM_FLAGS:
+            if _value(args, flag) is not None:
+                raise UsageError(f"{flag} goes with --slurm.")
+        return RayRunner(args.ray) if args.ray else run_jobs
+    given = {"minutes": args.slurm_time, "at_once": args.processes}
+    known = {name: value for name, value in given.items() if value is not None}
+    runner = SlurmRunner(out, args.slurm_partition, memory_gb=args.slurm_memory, **known)
+    runner.check()
+    return runner
+
+
+def _cluster_words(args: argparse.Namespace) -> list[str]:
+    """The flags that choose the same cluster again."""
+    words = ["--ray", args.ray] if args.ray else ["--slurm"] if args.slurm else []
+    return words + [word for flag in SLURM_FLAGS if (value := _value(args, flag)) is not None for word in (flag, str(value))]
+
+
+def _value(args: argparse.Namespace, flag: str) -> Any:
+    return getattr(args, flag[2:].replace("-", "_"))
 
 
 def _print_jobs(study: object, options: object) -> int:
