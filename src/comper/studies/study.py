@@ -151,22 +151,27 @@ def run_study(study: Study, options: RunOptions, *, command: str, run: Runner = 
 
     `command` goes on after an interruption; `place` says where jobs are carried out, if not in processes here.
     """
-    device = options.torch_device()
-    jobs = study.jobs(options, device)
     _keep_plan(study)
-    refused: Refused = {}
-    if jobs:
-        if options.show_progress:
-            print_line(summary(study, len(jobs), study.num_processes(options, device), place))
-        variants, trials = [job.variant for job in jobs], [job.trials for job in jobs]
-        with study_table(variants, trials, is_watched=options.show_progress) as table, stop_requests() as request:
-            num_processes = min(len(jobs), study.num_processes(options, device))
-            errors = run(carry_out, jobs, num_processes=num_processes, request=request, follow=table.update)
-        refused = unfinished_jobs(jobs, errors, request, hint=f"the same command goes on with it: `{command}`")
+    refused = run_trials(study, options, command=command, run=run, place=place)
     paths = [trial.path(study.out) for trial in study.plan.trials]
     _report(study.out, options.show_progress)
     missing = {path.absolute() for path in refused}
     return done_or_left_out([path for path in paths if path.absolute() not in missing], refused, "finished")
+
+
+def run_trials(study: Study, options: RunOptions, *, command: str, run: Runner = run_jobs, place: str = "") -> Refused:
+    """Run the trials that are not finished; return those that could not be, and why."""
+    device = options.torch_device()
+    jobs = study.jobs(options, device)
+    if not jobs:
+        return {}
+    if options.show_progress:
+        print_line(summary(study, len(jobs), study.num_processes(options, device), place))
+    variants, trials = [job.variant for job in jobs], [job.trials for job in jobs]
+    with study_table(variants, trials, is_watched=options.show_progress) as table, stop_requests() as request:
+        num_processes = min(len(jobs), study.num_processes(options, device))
+        errors = run(carry_out, jobs, num_processes=num_processes, request=request, follow=table.update)
+    return unfinished_jobs(jobs, errors, request, hint=f"the same command goes on with it: `{command}`")
 
 
 def summary(study: Study, num_jobs: int, num_processes: int, place: str = "") -> str:
