@@ -9,7 +9,8 @@ import pytest
 from comper.errors import OutsideCodeError, UsageError
 from comper.studies.plan import read_plan
 
-EXAMPLES = sorted((Path(__file__).parents[2] / "examples" / "plans").glob("*.toml"))
+PLANS = sorted((Path(__file__).parents[2] / "examples" / "plans").glob("*.toml"))
+EXAMPLES = [path for path in PLANS if "[search]" not in path.read_text()]  # those are in test_settings_search.py
 GOOD = """
 environments = ["gym:CartPole-v1"]
 seeds = 2

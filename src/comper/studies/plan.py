@@ -39,7 +39,7 @@ from comper.training.train import MAX_TRIALS, find_environments
 SHARED_KEYS = ("environments", "seeds", "settings")
 TOP_KEYS = (*SHARED_KEYS, "agents", "agent", "grid", "variants")
 SEARCH = "search"
-"""A table of settings to be searched for; `comper.studies.search` reads it."""
+"""A table of settings to be searched for; `comper.studies.settings_search` reads it."""
 VARIANT_KEYS = ("name", "agent", *SHARED_KEYS)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=+-]{0,99}")
 
