@@ -71,7 +71,7 @@ def jobs(plan: Path, variants: list[str]) -> Iterator[Job]:
             for variant in content["variants"]:
                 if not variants or variant["name"] in variants:
                     settings = {**content["settings"], **variant.get("settings", {})}
-                    yield Job(variant["name"], variant["agent"], environment, seed, settings)
+                    yield Job(variant["name"], variant.get("agent", content.get("agent")), environment, seed, settings)
 
 
 def run(job: Job, out: Path) -> str:

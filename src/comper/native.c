@@ -45,6 +45,7 @@ typedef struct {
     float keep, share;      /* n <- keep n + share g g */
     float mean_share;       /* m <- m + mean_share (g - m) */
     float epsilon, step;    /* w <- w + step g / sqrt(n - m m + epsilon) */
+    float total;            /* or, if not 0, Adam: w <- w + step m / (sqrt(n / total) + epsilon) */
 } Update;
 
 #define TILE_ROWS 4
@@ -126,6 +127,16 @@ int comper_product(const Update *u, float *g) {
             const float variance = MULTIPLY_ADD(-m[j], m[j], n[j]);                                                      \
             w[j] = MULTIPLY_ADD(step * g[j], 1.0f / sqrtf((variance < 0.0f ? 0.0f : variance) + epsilon), w[j]);         \
         }                                                                                                                \
+    }                                                                                                                    \
+    static void adam_##NAME(const Update *u, int64_t start, const float *restrict g, int64_t count) {                    \
+        float *restrict w = u->w + start, *restrict m = u->m + start, *restrict n = u->n + start;                        \
+        const float keep = u->keep, share = u->share, mean_share = u->mean_share, epsilon = u->epsilon, step = u->step,  \
+                    total = u->total;                                                                                    \
+        for (int64_t j = 0; j < count; j++) {                                                                            \
+            m[j] = MULTIPLY_ADD(mean_share, g[j] - m[j], m[j]);                                                          \
+            n[j] = MULTIPLY_ADD(share * g[j], g[j], n[j] * keep);                                                        \
+            w[j] = w[j] + step * m[j] / (1.0f / (1.0f / sqrtf(n[j] / total)) + epsilon);                                 \
+        }                                                                                                                \
     }
 #define ROUNDED_TWICE(a, b, c) ((a) * (b) + (c))
 #define ROUNDED_ONCE(a, b, c) __builtin_fmaf(a, b, c)
@@ -160,8 +171,9 @@ static void *work(void *argument) {
 /* Update the weights with several threads; the bits do not depend on how many. 0: done; 1: not a case for this code. */
 int comper_update(const Update *u, int rounded_once, int threads) {
     if (!u->g && u->columns > MAX_COLUMNS) return 1;
-    const Rule rule = u->m ? (rounded_once ? mnih_rounded_once : mnih_rounded_twice)
-                           : (rounded_once ? plain_rounded_once : plain_rounded_twice);
+    const Rule rule = u->total ? (rounded_once ? adam_rounded_once : adam_rounded_twice)
+                      : u->m   ? (rounded_once ? mnih_rounded_once : mnih_rounded_twice)
+                               : (rounded_once ? plain_rounded_once : plain_rounded_twice);
     Share shares[MAX_THREADS];
     pthread_t others[MAX_THREADS];
     if (threads > MAX_THREADS) threads = MAX_THREADS;

@@ -7,8 +7,9 @@ between are data: an update is one pass forward and one back, without a target n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -72,6 +73,9 @@ class GraphConfig(AgentConfig):
     # Exploration
     epsilon_end: float = setting(0.01, "D7", "final exploration rate", most=1)
     epsilon_decay_frames: int = setting(10_000, "D7", "frames over which ε falls linearly from 1")
+    random_actions: str = setting(
+        "any", "D7", "a random action is any of them, or one of those least tried in the state", ("any", "least-tried")
+    )
     held_steps: int = setting(1, "D7", "agent steps that a random action is held at most; P(n or more) = 1/n", most=10_000)
     act_with: str = setting(
         "network", "D7", "who says what an action is worth: the network, or the graph where the action was tried",
@@ -104,18 +108,26 @@ class HeldExploration:
         self._rngs, self._num_actions, self._most_steps = rngs, num_actions, most_steps
         self._held = [(0, 0)] * len(rngs)  # the action, and for how many steps more
 
-    def choose(self, trial: int, q: NDArray[np.float32], epsilon: float) -> int:
-        """The action of the highest value, or the one that is held, or with probability ε any."""
+    def choose(
+        self, trial: int, q: NDArray[np.float32], epsilon: float, tries: Callable[[], NDArray[np.int32]] | None = None
+    ) -> int:
+        """The action of the highest value, or the one that is held, or with probability ε any, or one of the least tried."""
         action, steps = self._held[trial]
         rng = self._rngs[trial]
         if not steps:
             if rng.random() >= epsilon:
                 return int(q.argmax())
-            action, steps = int(rng.integers(self._num_actions)), 1
+            action, steps = self._random_action(rng, tries), 1
             if self._most_steps > 1:
                 steps = min(self._most_steps, int(1 / max(rng.random(), 1e-9)))
         self._held[trial] = (action, steps - 1)
         return action
+
+    def _random_action(self, rng: np.random.Generator, tries: Callable[[], NDArray[np.int32]] | None) -> int:
+        if tries is None:
+            return int(rng.integers(self._num_actions))
+        counts = tries()
+        return int(rng.choice(np.flatnonzero(counts == counts.min())))
 
     def end_episode(self, trial: int) -> None:
         """Hold nothing any longer."""
@@ -171,8 +183,16 @@ class GraphAgent(Agent):
         q = self.q_network.values(states[:, None], trials)[:, 0].cpu().numpy()
         if self.config.targets == "graph" and self.config.act_with == "graph":
             q = np.stack([self._known_values(i, s, row) for i, s, row in zip(trials, states.tolist(), q, strict=True)])
-        chosen = [self.explorer.choose(i, row, e) for i, row, e in zip(trials, q, epsilon, strict=True)]
+        counts = self._tries if self.config.targets == "graph" and self.config.random_actions == "least-tried" else None
+        chosen = [
+            self.explorer.choose(i, row, e, counts and partial(counts, i, s))
+            for i, s, row, e in zip(trials, states.tolist(), q, epsilon, strict=True)
+        ]
         return np.array(chosen), q[np.arange(len(chosen)), chosen]
+
+    def _tries(self, trial: int, state: list[int]) -> NDArray[np.int32]:
+        """How often each action was tried in a state: what recurs is explored evenly, what is new at random."""
+        return self.graphs[trial].tries(self.graphs[trial].find(state))
 
     def _known_values(self, trial: int, state: list[int], q: NDArray[np.float32]) -> NDArray[np.float32]:
         graph = self.graphs[trial]
