@@ -100,6 +100,14 @@ def test_values_travel_at_the_first_update_and_then_once_in_a_period() -> None:
     assert len(traced.fits) == len(range(10, 61, 2))
 
 
+def test_several_updates_may_be_made_at_a_time() -> None:
+    traced = Traced(updates_at_a_time=3, train_period_steps=2)
+    traced.walk()
+    for t in range(1, 21):
+        traced.agent.learn(t, [0])
+    assert len(traced.fits) == 3 * len(range(10, 21, 2))
+
+
 def test_replayed_states_are_stored_with_their_new_values_unless_they_were_moved() -> None:
     traced = Traced(asked_states=0)
     traced.walk()
