@@ -111,7 +111,7 @@ def test_comper_is_studied_in_the_same_tasks_with_the_same_budget_and_every_part
     default = resolve_settings("comper", find_environments(["minatar:breakout"]), premise_variants.EQUAL, where="test").config
     for name, (_, change) in graph_variants.ABLATIONS.items():
         assert all(getattr(default, key) != value for key, value in change.items()), f"{name} changes nothing"
-    for stage in ("tune", "ablations"):
+    for stage in ("tune", "ablations", "atari-tune"):
         for population in graph_variants.populations(stage, small=False):
             settings_of(population.command)
 

@@ -25,6 +25,7 @@ from experiments.study_tables import Row, area, by_game, curve, floor, read_vari
 
 from comper.errors import ComperError
 from comper.report import statistics
+from comper.report.facts import decision_frames, floor_at
 from comper.report.figures.drawing import draw, style
 from comper.report.reading import Array, Trial
 from comper.report.statistics import Interval
@@ -121,14 +122,23 @@ def frames_to(trials: list[Trial], goal: float) -> float:
     return float(frames[first]) if first < len(frames) else float("nan")
 
 
-def tune_rows(variants: Mapping[str, Summary]) -> Iterator[Row]:
-    """The rule of experiment 5: the mean over tasks of each variant's mean area divided by the best variant's."""
+def share_rows(variants: Mapping[str, Summary]) -> Iterator[Row]:
+    """The rule of experiment 5: each variant's mean area above the random policy, divided by the best variant's."""
     values = values_of(variants, area)
-    games = environments(variants)
-    best = {game: max(own[game].mean() for own in values.values() if game in own) for game in games}
-    for name, own in values.items():
-        shares = {game: float(own[game].mean() / best[game]) for game in games if game in own and best[game] > 0}
+    gains = {
+        name: {game: float(areas.mean()) - random_score(variants[name], game) for game, areas in own.items()}
+        for name, own in values.items()
+    }
+    best = {game: max(own[game] for own in gains.values() if game in own) for game in environments(variants)}
+    for name, own in gains.items():
+        shares = {game: own[game] / best[game] for game in best if game in own and best[game] > 0}
         yield {"variant": name, "share": float(np.mean([*shares.values()])), **shares}
+
+
+def random_score(summary: Summary, game: str) -> float:
+    """The random policy's score; 0 where nobody measured it."""
+    found = floor_at(summary.floors, game, decision_frames(by_game(summary)[game][0]))
+    return 0.0 if found is None else found.random.mean
 
 
 def analyse(root: Path, out: Path) -> list[Row]:
@@ -139,7 +149,7 @@ def analyse(root: Path, out: Path) -> list[Row]:
     write_csv(out / "curves.csv", rows)
     write_csv(out / "summary.csv", summary)
     write_csv(out / "tasks.csv", list(task_rows(variants)))
-    write_csv(out / "shares.csv", list(tune_rows(variants)))
+    write_csv(out / "shares.csv", list(share_rows(variants)))
     with style():
         drawn = draw(curves_figure(variants, rows))
     write_atomically(out / "learning_curves.svg", drawn.svg)

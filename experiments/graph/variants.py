@@ -3,6 +3,7 @@
 python experiments/graph/variants.py                                  # comper, and comper without its graph
 python experiments/graph/variants.py --stage tune                     # which settings it should have, chosen before
 python experiments/graph/variants.py --stage ablations                # one part changed at a time, on four tasks
+python experiments/graph/variants.py --stage atari-tune               # candidates for Atari
 python experiments/graph/variants.py --small                          # three tasks, three seeds: minutes on two cores
 python experiments/graph/variants.py --plan > experiments/graph/study.toml             # for `comper study`
 
@@ -20,7 +21,7 @@ from typing import Any
 sys.path.append(str(Path(__file__).parents[2]))
 
 from experiments.premise.variants import EQUAL, MINATAR, MINIGRID, SMALL, population
-from experiments.readings.variants import Population, add_flags, show
+from experiments.readings.variants import STAGE_1_GAMES, Population, add_flags, show
 
 Agents = dict[str, tuple[str, dict[str, Any]]]
 
@@ -58,9 +59,41 @@ ABLATIONS: Agents = {
 }
 ABLATION_TASKS = ("minatar:breakout", "minatar:space_invaders", "minigrid:DoorKey-6x6-v0", "minigrid:FourRooms-v0")
 
+ATARI: dict[str, Any] = {
+    "observation": "rolling",
+    "train_period_steps": 1,
+    "step_size": 0.0001,
+    "epsilon_end": 0.05,
+    "epsilon_decay_frames": 25_000,
+}
+"""What all candidates for Atari share: 100,000 frames are 20,000 steps there."""
+SHIFTS = ATARI | {"shift_pixels": 4}
+FOUR = SHIFTS | {"updates_at_a_time": 4}
+ATARI_TUNE: Agents = {
+    "graph": ("comper", ATARI),
+    "shifts": ("comper", SHIFTS),
+    "shifts-4-updates": ("comper", FOUR),
+    "shifts-4-updates-3-steps": ("comper", FOUR | {"targets": "steps"}),
+    "shifts-4-updates-trust-0.8": ("comper", FOUR | {"trust": 0.8}),
+    "single-shifts-4-updates": ("comper", FOUR | {"observation": "single"}),
+    "single-shifts-4-updates-delta-1": ("comper", FOUR | {"observation": "single", "similarity_threshold": 1}),
+    "single-shifts-4-updates-delta-2": ("comper", FOUR | {"observation": "single", "similarity_threshold": 2}),
+    "ddqn": ("ddqn", {}),
+}
+
+
+def atari_tune() -> list[Population]:
+    """Candidates for Atari, on games outside the paper's eight but for the one on which it tuned."""
+    return [
+        Population(STAGE_1_GAMES, agent, settings, TUNE_SEEDS, f"runs/atari-tune/{name}", workers=2, processes=2)
+        for name, (agent, settings) in ATARI_TUNE.items()
+    ]
+
 
 def populations(stage: str, *, small: bool) -> list[Population]:
     """Every agent in every task of a stage."""
+    if stage == "atari-tune":
+        return atari_tune()
     if stage == "tune":
         every = [(task, name) for task in TUNE_TASKS for name in TUNE]
         return [population(task, f"tune/{name}", TUNE[name], TUNE_SETTINGS, TUNE_SEEDS, 50_000) for task, name in every]
@@ -74,7 +107,7 @@ def populations(stage: str, *, small: bool) -> list[Population]:
 def main() -> None:
     """Print the commands."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--stage", choices=("tune", "study", "ablations"), default="study")
+    parser.add_argument("--stage", choices=("tune", "study", "ablations", "atari-tune"), default="study")
     add_flags(parser)
     args = parser.parse_args()
     show(populations(args.stage, small=args.small), args)

@@ -234,9 +234,9 @@ class GraphAgent(Agent):
     def _fit_to_graph(self, trials: Sequence[int]) -> None:
         c = self.config
         replay = self.graphs.sample(c.batch_size, trials, all_tried=c.all_tried)
-        shifts = self._shifts(replay.nodes.shape, trials)
-        q = self.q_network.fit_values(replay.s, replay.targets, replay.weights, trials, shifts=shifts)
-        if shifts is None:  # Section 4.2 of the paper: what is replayed is stored with its new Q-values
+        frames = self.q_network.frames(replay.s, trials, self._shifts(trials))
+        q = self.q_network.fit_values(frames, replay.targets, replay.weights, trials)
+        if not c.shift_pixels:  # Section 4.2 of the paper: what is replayed is stored with its new Q-values
             self.graphs.tell(replay, q.cpu().numpy(), trials)
 
     def _refresh(self, due: Sequence[int]) -> None:
@@ -260,11 +260,9 @@ class GraphAgent(Agent):
         for trial, nodes, values in zip(trials, asked, q, strict=True):
             self.graphs[trial].tell(nodes, values[: len(nodes)])
 
-    def _shifts(self, shape: tuple[int, ...], trials: Sequence[int]) -> NDArray[np.int64] | None:
-        most = self.config.shift_pixels
-        if not most:
-            return None
-        return np.stack([self._sampling[i].integers(-most, most + 1, (shape[1], 2)) for i in trials])
+    def _shifts(self, trials: Sequence[int]) -> NDArray[np.int64] | None:
+        most, size = self.config.shift_pixels, (self.config.batch_size, 2)
+        return np.stack([self._sampling[i].integers(-most, most + 1, size) for i in trials]) if most else None
 
     def _fit_to_steps(self, trials: Sequence[int]) -> None:
         """The same without the graph: n-step returns from a plain replay memory, and a target network."""
@@ -274,7 +272,7 @@ class GraphAgent(Agent):
         chooser = self.q_network.values(batch.s_next, trials) if c.double else following
         q_next = following.gather(-1, chooser.argmax(-1, keepdim=True)).squeeze(-1)
         target = self.bank.tensor(batch.r) + self.bank.tensor(batch.discount) * q_next
-        self.q_network.fit(batch, target)
+        self.q_network.fit(batch, target, self.q_network.frames(batch.s, trials, self._shifts(trials)))
 
     def epsilon(self, *, frames: int, steps: int) -> float:
         """1 while the memory is first filled, then a line."""
