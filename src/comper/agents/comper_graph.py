@@ -141,6 +141,8 @@ class HeldExploration:
     def load_state_dict(self, trial: int, state: dict[str, Any]) -> None:
         """Read back what `state_dict` wrote."""
         action, steps = (int(number) for number in state["held"])
+        if not (0 <= action < self._num_actions and 0 <= steps < max(1, self._most_steps)):
+            raise ValueError(f"an action {action} is held for {steps} steps.")
         self._held[trial] = (action, steps)
 
 
