@@ -137,6 +137,9 @@ GRAPH = of(
     ("the held action is not saved", '"explorer": self.explorer}', "}"),
     ("the bonus waits for a refresh", "beta / np.sqrt(np.maximum(tries, 1)) -", "beta / np.sqrt(np.maximum(visits, 1)) -"),
     ("all_tried is ignored", "all_tried=c.all_tried", "all_tried=True"),
+    ("one update at a time", "range(c.updates_at_a_time)", "range(1)"),
+    ("the most tried action", "counts == counts.min()", "counts == counts.max()"),
+    ("counts are never asked for", "if self.config.targets == \"graph\" and self.config.random_actions", "if False and self.config.random_actions"),
     ("the graph is never asked", 'if self.config.targets == "graph" and self.config.act_with == "graph":', "if False:"),
 )  # fmt: skip
 
@@ -205,12 +208,15 @@ LEARNERS = of(
     ("momentum without the velocity", "v * self.momentum + self.step_size", "self.step_size"),
     ("Adam's mean keeps its bias", "turn.share(self.step_size / turn.total_weight(self.decay))", "turn.share(self.step_size)"),
     ("Adam's mean square keeps its bias", "(n / turn.total_weight(self.squared_decay))", "n.clone()"),
-    ("Adam's constant under the root", ".sqrt_().add_(self.epsilon)", ".add_(self.epsilon).sqrt_()"),
+    ("Adam's constant under the root", ".rsqrt_().reciprocal_().add_(self.epsilon)", ".add_(self.epsilon).rsqrt_().reciprocal_()"),
+    ("compiled Adam keeps the mean's bias", "-self.step_size / (1 - self.decay**number)", "-self.step_size"),
+    ("compiled Adam keeps the mean square's bias", "1 - self.squared_decay**number, -", "1.0, -"),
+    ("compiled Adam never counts", "_rule.coefficients(number)", "_rule.coefficients(3)"),
     ("Adam's updates are counted twice", "self._num_updates[trial] += 1", "self._num_updates[trial] += 2"),
     ("stacked updates of all trials are counted", "self._num_updates += 1.0 if active is None else active", "self._num_updates += 1.0"),
     ("the number of updates is not read back", '        self._num_updates[trial] = state["num_updates"]\n', ""),
     ("the averages are not read back", "            overwrite(self._population.of_trial(groups, trial), state[name])\n", "            pass\n"),
-    ("weights go up the gradient", "w.addcmul_(g, scale, value=-self.step_size)\n\n    def coefficients(self) -> dict[str, float] | None:\n        share, mean_share", "w.addcmul_(g, scale, value=self.step_size)\n\n    def coefficients(self) -> dict[str, float] | None:\n        share, mean_share"),
+    ("weights go up the gradient", "w.addcmul_(g, scale, value=-self.step_size)\n\n    def coefficients(self, number: float) -> dict[str, float] | None:\n        share, mean_share", "w.addcmul_(g, scale, value=self.step_size)\n\n    def coefficients(self, number: float) -> dict[str, float] | None:\n        share, mean_share"),
 ) + of(
     "learners/optimisers.py", "agents/test_dqn.py",
     ("Table 5: step size", "step_size=config.step_size", "step_size=0.00025"),
