@@ -13,6 +13,7 @@ from comper.errors import (
     ComperError,
     ResourceError,
     UsageError,
+    counted,
     explained_os_error,
     explaining_memory_errors,
     explaining_os_errors,
@@ -100,3 +101,8 @@ def test_places_that_cannot_be_written_to_are_refused_by_every_command(
         lines = capsys.readouterr().err.splitlines()
         assert any(words in lines[-1] for words in ("cannot be written", "File name too long", "of disk")), lines
         assert len(lines) == 1, "refused before anything is done"
+
+
+def test_one_of_a_thing_is_not_called_many() -> None:
+    assert [counted(1, "trial"), counted(1_200, "trial"), counted(0, "trial")] == ["1 trial", "1,200 trials", "0 trials"]
+    assert [counted(1, "process", "processes"), counted(2, "process", "processes")] == ["1 process", "2 processes"]

@@ -16,6 +16,11 @@ from pathlib import Path
 from typing import Any
 
 
+def counted(number: int, one: str, many: str = "") -> str:
+    """A number and what is counted: 1 trial, 2 trials, 3 processes."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
 def printable(text: str) -> str:
     """Text that every terminal and page can show: control characters and broken ones, as in names of files, are escaped."""
     return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)

@@ -78,7 +78,7 @@ def _study(args: argparse.Namespace) -> int:
     if args.dry_run:
         return _print_jobs(study, options)
     command = _command(args, "study", study.out)
-    return print_all_scores(lambda: run_study(study, options, command=command, run=run, place=_place(args)))
+    return print_all_scores(lambda: run_study(study, options, command=command, run=run, place=_place(args)), study=study.out)
 
 
 def _search(args: argparse.Namespace) -> int:

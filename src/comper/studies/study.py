@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from comper.errors import DamagedFileError, UsageError, explaining_os_errors
+from comper.errors import DamagedFileError, UsageError, counted, explaining_os_errors
 from comper.output import print_line
 from comper.runs.files import digest, require_no_links, write_atomically
 from comper.runs.manifest import Manifest
@@ -177,13 +177,9 @@ def run_trials(study: Study, options: RunOptions, *, command: str, run: Runner =
 def summary(study: Study, num_jobs: int, num_processes: int, place: str = "") -> str:
     """What there is to do, in one line."""
     done = f", {len(study.finished)} of them finished" if study.finished else ""
-    place = place or f"in {_counted(num_processes, 'process', 'processes')}"
-    trials, jobs = _counted(len(study.plan.trials), "trial", "trials"), _counted(num_jobs, "job", "jobs")
+    place = place or f"in {counted(num_processes, 'process', 'processes')}"
+    trials, jobs = counted(len(study.plan.trials), "trial"), counted(num_jobs, "job")
     return f"{study.plan.name}: {trials}{done}; {jobs} {place}, {study.frames:,} frames to go"
-
-
-def _counted(number: int, one: str, many: str) -> str:
-    return f"{number:,} {one if number == 1 else many}"
 
 
 def _keep_plan(study: Study) -> None:

@@ -20,6 +20,7 @@ from comper.errors import (
     StoppedError,
     UnusableStateError,
     UsageError,
+    counted,
     printable,
 )
 from comper.output import print_line
@@ -104,7 +105,7 @@ def done_or_left_out(done: list[Path], refused: Refused, what: str = "continued"
     errors = list(dict.fromkeys(refused.values()))
     if len(errors) == 1 and not done:
         raise errors[0]
-    text = f"{len(refused)} of {len(refused) + len(done)} runs could not be {what}:"
+    text = f"{len(refused)} of {counted(len(refused) + len(done), 'run')} could not be {what}:"
     raise LeftOutError("\n  ".join([text, *map(str, errors)]), exit_code=errors[0].exit_code, done=done)
 
 
