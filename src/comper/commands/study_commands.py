@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from comper.commands.arguments import add_run_options, add_threads, add_trust, example, folder, tracking_hooks
 from comper.errors import UsageError
+from comper.importing import require_extras
 from comper.settings import whole_number
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ def _add_clusters(parser: argparse.ArgumentParser) -> None:
 
 
 def _study(args: argparse.Namespace) -> int:
+    require_extras("train", "report")  # before torch is imported, and not after hours of training
     from comper.commands.run_commands import print_all_scores
     from comper.studies.plan import read_plan
     from comper.studies.study import open_study, run_study
@@ -86,6 +88,7 @@ def _search(args: argparse.Namespace) -> int:
     from comper.report.scoreboard import aligned
     from comper.studies.settings_search import SCORE, import_optuna, read_search, require_scored, run_search
 
+    require_extras("train")
     import_optuna()
     options, search = _options(args), read_search(args.plan, trusted=args.trust)
     out = args.out or Path("searches", search.plan.name)
