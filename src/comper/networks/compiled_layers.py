@@ -78,9 +78,7 @@ class CompiledLayers:
         return None if self._function(start, len(layers), inputs, rest, self._half, result) else out
 
 
-def hidden_of_one_state(
-    layers: Layers, geometries: tuple[Geometry, ...], images: Tensor, scale: float
-) -> Tensor | None:
+def hidden_of_one_state(layers: Layers, geometries: tuple[Geometry, ...], images: Tensor, scale: float) -> Tensor | None:
     """Outputs (1, units) of the last layer for images (1, H, W, C) · scale; None where torch has to compute them."""
     if torch.is_grad_enabled() or images.shape[:-3] != (1,) or not images.is_contiguous():
         return None
