@@ -34,6 +34,7 @@ TUNE: Agents = {
     "least-tried": ("comper", LEAST_TRIED),
     "least-tried-surprise": ("comper", LEAST_TRIED | {"replay": "surprise"}),
     "least-tried-trust-0.8": ("comper", LEAST_TRIED | {"trust": 0.8}),
+    "least-tried-trust-by-action": ("comper", LEAST_TRIED | {"trust_grows": "best-action"}),
     "least-tried-acts-with-graph": ("comper", LEAST_TRIED | {"act_with": "graph"}),
     "three-steps": ("comper", {"targets": "steps"}),
     "ddqn-0.0001": ("ddqn", {"step_size": 0.0001}),
@@ -45,7 +46,7 @@ TUNE_SETTINGS = EQUAL | {"epsilon_decay_frames": 10_000}
 """Half the frames of the study, so half its exploration."""
 
 ABLATIONS: Agents = {
-    "constant-trust": ("comper", {"trust_grows": False}),
+    "constant-trust": ("comper", {"trust_grows": "never"}),
     "whole-trust": ("comper", {"trust": 1.0}),
     "untried-max": ("comper", {"untried": "max"}),
     "by-visit": ("comper", {"replay": "visit"}),

@@ -267,9 +267,10 @@ def test_without_the_graph_and_the_rest_it_is_double_dqn_with_steps() -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {}, {"replay": "visit", "untried": "ignored", "trust": 0.8, "trust_grows": False},
+        {}, {"replay": "visit", "untried": "ignored", "trust": 0.8, "trust_grows": "never"},
         {"double": True, "replay": "surprise", "held_steps": 20},
-        {"targets": "steps"}, {"count_bonus": 0.1, "act_with": "graph", "memory_sets": 9}, {"untried": "chosen"},
+        {"targets": "steps"}, {"trust_grows": "best-action", "trust": 0.6},
+        {"count_bonus": 0.1, "act_with": "graph", "memory_sets": 9}, {"untried": "chosen"},
         {"prior_visits": 0.5, "all_tried": False, "duelling": False},
     ],
 )  # fmt: skip

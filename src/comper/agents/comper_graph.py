@@ -53,7 +53,12 @@ class GraphConfig(AgentConfig):
     )
     prior_visits: float = setting(0.0, "D7", "visits that the network's value of a tried action counts as", most=1e6)
     trust: float = setting(0.6, "D7", "λ, weight of the graph's value of a state; 1 - λ: of the network's", most=1)
-    trust_grows: bool = setting(True, "D7", "λ is that of a state left once, and goes towards 1 with the times it was left")
+    trust_grows: str = setting(
+        "state",
+        "D7",
+        "λ goes towards 1 with the times that a state was left, or that its best action by the network was tried; or never",
+        ("state", "best-action", "never"),
+    )
     double: bool = setting(False, "D7", "the network's newest values choose, those before say what the choice is worth")
     asked_states: int = setting(
         2_000, "D7", "states about which the network is asked again before values travel, besides all new ones", least=0
