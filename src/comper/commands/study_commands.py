@@ -7,6 +7,7 @@ import shlex
 from pathlib import Path
 
 from comper.commands.arguments import add_run_options, add_threads, add_trust, example, folder, tracking_hooks
+from comper.errors import printable
 
 
 def add_study(parser: argparse.ArgumentParser, argv: list[str]) -> None:
@@ -67,7 +68,7 @@ def _print_jobs(study: object, options: object) -> int:
     for job in jobs:
         trials = ", ".join(f"{status.environment} seed {status.seed}" for status in job.trials)
         print(f"{job.variant}: {job.agent} on {trials}, {sum(status.budget for status in job.trials):,} frames")
-    print(summary(study, len(jobs), study.num_processes(options, device)))
+    print(printable(summary(study, len(jobs), study.num_processes(options, device))))
     if jobs:
         print(f"about {duration(estimate_seconds(study, options))} on this machine (hours:minutes:seconds)")
     return 0
