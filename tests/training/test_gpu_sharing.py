@@ -139,5 +139,5 @@ def test_no_room_for_the_services_folder_is_no_reason_to_stop(program: Path, mon
     def full(**_: object) -> str:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(gpu_sharing.tempfile, "mkdtemp", full)
+    monkeypatch.setattr("comper.training.gpu_sharing.tempfile.mkdtemp", full)
     assert not share_gpu()

@@ -86,7 +86,7 @@ def read_memory(checkpoint: Checkpoint, info: EnvironmentInfo) -> SavedMemory | 
 def _check(remembered: Remembered, frames: FrameStore, num_actions: int) -> None:
     """Refuse transitions whose columns do not fit each other, or whose frames or actions are not there."""
     t, n = remembered.transitions, len(remembered)
-    columns = [t.a, t.r, t.continues, *([] if remembered.visits is None else [remembered.visits])]
+    columns: list[NDArray[Any]] = [t.a, t.r, t.continues, *([] if remembered.visits is None else [remembered.visits])]
     if t.s.ndim != 2 or not t.s.shape[1] or t.s.shape != t.s_next.shape or any(c.shape != (n,) for c in columns):
         raise ValueError("the columns of the transitions differ in form")
     if not (t.a.min(initial=0) >= 0 and t.a.max(initial=0) < num_actions):
