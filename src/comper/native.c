@@ -45,6 +45,7 @@ typedef struct {
     float keep, share;      /* n <- keep n + share g g */
     float mean_share;       /* m <- m + mean_share (g - m) */
     float epsilon, step;    /* w <- w + step g / sqrt(n - m m + epsilon) */
+    float total;            /* or, if not 0, Adam: w <- w + step m / (sqrt(n / total) + epsilon) */
 } Update;
 
 #define TILE_ROWS 4
@@ -126,6 +127,16 @@ int comper_product(const Update *u, float *g) {
             const float variance = MULTIPLY_ADD(-m[j], m[j], n[j]);                                                      \
             w[j] = MULTIPLY_ADD(step * g[j], 1.0f / sqrtf((variance < 0.0f ? 0.0f : variance) + epsilon), w[j]);         \
         }                                                                                                                \
+    }                                                                                                                    \
+    static void adam_##NAME(const Update *u, int64_t start, const float *restrict g, int64_t count) {                    \
+        float *restrict w = u->w + start, *restrict m = u->m + start, *restrict n = u->n + start;                        \
+        const float keep = u->keep, share = u->share, mean_share = u->mean_share, epsilon = u->epsilon, step = u->step,  \
+                    total = u->total;                                                                                    \
+        for (int64_t j = 0; j < count; j++) {                                                                            \
+            m[j] = MULTIPLY_ADD(mean_share, g[j] - m[j], m[j]);                                                          \
+            n[j] = MULTIPLY_ADD(share * g[j], g[j], n[j] * keep);                                                        \
+            w[j] = w[j] + step * m[j] / (1.0f / (1.0f / sqrtf(n[j] / total)) + epsilon);                                 \
+        }                                                                                                                \
     }
 #define ROUNDED_TWICE(a, b, c) ((a) * (b) + (c))
 #define ROUNDED_ONCE(a, b, c) __builtin_fmaf(a, b, c)
@@ -160,8 +171,9 @@ static void *work(void *argument) {
 /* Update the weights with several threads; the bits do not depend on how many. 0: done; 1: not a case for this code. */
 int comper_update(const Update *u, int rounded_once, int threads) {
     if (!u->g && u->columns > MAX_COLUMNS) return 1;
-    const Rule rule = u->m ? (rounded_once ? mnih_rounded_once : mnih_rounded_twice)
-                           : (rounded_once ? plain_rounded_once : plain_rounded_twice);
+    const Rule rule = u->total ? (rounded_once ? adam_rounded_once : adam_rounded_twice)
+                      : u->m   ? (rounded_once ? mnih_rounded_once : mnih_rounded_twice)
+                               : (rounded_once ? plain_rounded_once : plain_rounded_twice);
     Share shares[MAX_THREADS];
     pthread_t others[MAX_THREADS];
     if (threads > MAX_THREADS) threads = MAX_THREADS;
@@ -373,4 +385,113 @@ void comper_channels_last(const uint8_t *frames, int64_t batch, int64_t channels
 void comper_scaled(const uint8_t *bytes, int64_t rows, int64_t size, float scale, float *out, int64_t stride) {
     for (int64_t r = 0; r < rows; r++, bytes += size, out += stride)
         for (int64_t i = 0; i < size; i++) out[i] = (float)bytes[i] * scale;
+}
+
+/* ---- One state through convolutions and a dense layer, each followed by max(0, y). ---- */
+
+typedef struct {
+    const float *w, *bias;    /* (filters, size, size, channels) of a convolution, (inputs, filters) of a dense layer */
+    int64_t size, stride;     /* of a convolution; size = 0: a dense layer, of height * width * channels inputs */
+    int64_t height, width, channels, filters;
+    int64_t block;            /* of a convolution: so many products are summed up at a time and added to the bias */
+    float scale;              /* of a convolution's weights */
+} Layer;
+
+#define POSITIONS 7 /* 49 and 400 are (nearly) multiples of it, and twice as many sums fit the registers */
+#define MAX_VALUES 4096
+
+/* (filters, values) to (values, filters), times a scale; some columns at a time, so that what is written stays in the cache. */
+static void transpose(const float *w, int64_t filters, int64_t values, float scale, float *out) {
+    for (int64_t first = 0; first < values; first += 32) {
+        const int64_t last = first + 32 < values ? first + 32 : values;
+        for (int64_t o = 0; o < filters; o++)
+            for (int64_t k = first; k < last; k++) out[k * filters + o] = w[o * values + k] * scale;
+    }
+}
+
+/* Add a block of products to POSITIONS rows of `out`: each sum a chain of fused sums, first to last. */
+static void add_block(const float *patches, int64_t values, int64_t count, const float *w, int64_t filters, float *out) {
+    for (int64_t j = 0; j < filters; j += TILE_COLUMNS) {
+        Lanes sum[POSITIONS][2];
+        for (int p = 0; p < POSITIONS; p++) sum[p][0] = sum[p][1] = ALL(0.0f);
+        for (int64_t k = 0; k < count; k++) {
+            const Lanes w0 = LOAD(w + k * filters + j), w1 = LOAD(w + k * filters + j + LANES);
+            for (int p = 0; p < POSITIONS; p++) {
+                const Lanes x = ALL(patches[p * values + k]);
+                sum[p][0] = FMA_LANES(x, w0, sum[p][0]);
+                sum[p][1] = FMA_LANES(x, w1, sum[p][1]);
+            }
+        }
+        for (int p = 0; p < POSITIONS; p++) {
+            float *at = out + p * filters + j;
+            STORE(at, LOAD(at) + sum[p][0]);
+            STORE(at + LANES, LOAD(at + LANES) + sum[p][1]);
+        }
+    }
+}
+
+static void rectify(float *x, int64_t count) {
+    for (int64_t i = 0; i < count; i++) x[i] = x[i] < 0.0f ? 0.0f : x[i];
+}
+
+static int convolve(const Layer *l, const float *x, float *weights, float *out) {
+    const int64_t down = (l->height - l->size) / l->stride + 1, across = (l->width - l->size) / l->stride + 1;
+    const int64_t run = l->size * l->channels, values = l->size * run, count = down * across;
+    float patches[POSITIONS * MAX_VALUES];
+    if (l->filters % TILE_COLUMNS || values > MAX_VALUES || count < POSITIONS) return 1;
+    transpose(l->w, l->filters, values, l->scale, weights);
+    for (int64_t next = 0; next < count; next += POSITIONS) {
+        const int64_t first = next < count - POSITIONS ? next : count - POSITIONS; /* the last ones once more */
+        float *rows = out + first * l->filters;
+        for (int64_t p = 0; p < POSITIONS; p++) {
+            const int64_t y = (first + p) / across * l->stride, at = (first + p) % across * l->stride;
+            for (int64_t k = 0; k < l->size; k++)
+                memcpy(patches + p * values + k * run, x + ((y + k) * l->width + at) * l->channels, run * sizeof *x);
+            if (l->bias) memcpy(rows + p * l->filters, l->bias, l->filters * sizeof *rows);
+            else memset(rows + p * l->filters, 0, l->filters * sizeof *rows);
+        }
+        for (int64_t k = 0; k < values; k += l->block)
+            add_block(patches + k, values, k + l->block < values ? l->block : values - k, weights + k * l->filters, l->filters, rows);
+    }
+    rectify(out, count * l->filters);
+    return 0;
+}
+
+#define ROWS 8
+
+static void add_rows(const float *const *w, const float *by, int count, float *restrict out, int64_t filters) {
+    for (int64_t j = 0; j < filters; j++) {
+        float sum = out[j];
+        for (int r = 0; r < count; r++) sum += by[r] * w[r][j];
+        out[j] = sum;
+    }
+}
+
+/* Sums that begin with the bias, first to last, each product rounded. The weights of an input of 0 are not even read: that is
+ * half of them, and all the same as long as they are finite. */
+static void multiply(const Layer *l, const float *x, float *out) {
+    const int64_t inputs = l->height * l->width * l->channels;
+    const float *w[ROWS];
+    float by[ROWS];
+    int held = 0;
+    memcpy(out, l->bias, l->filters * sizeof *out);
+    for (int64_t k = 0; k < inputs; k++) {
+        if (x[k] == 0.0f) continue;
+        by[held] = x[k], w[held++] = l->w + k * l->filters;
+        if (held == ROWS) add_rows(w, by, ROWS, out, l->filters), held = 0;
+    }
+    add_rows(w, by, held, out, l->filters);
+    rectify(out, l->filters);
+}
+
+/* Each layer's output goes to another half of `scratch`, the last one's to `out`; behind the halves there is room for weights.
+ * 0: done; 1: not a case for this code. */
+int comper_hidden(const Layer *layers, int64_t count, const float *x, float *scratch, int64_t half, float *out) {
+    for (int64_t i = 0; i < count; i++) {
+        float *y = i + 1 == count ? out : scratch + i % 2 * half;
+        if (!layers[i].size) multiply(&layers[i], x, y);
+        else if (convolve(&layers[i], x, scratch + 2 * half, y)) return 1;
+        x = y;
+    }
+    return 0;
 }

@@ -24,7 +24,8 @@ FLAGS = (
 )  # fmt: skip
 """Arithmetic as it is written: no fused, reordered or approximate operation that the source does not ask for."""
 FUNCTIONS = (
-    "comper_product", "comper_update", "comper_picture", "comper_inflate", "comper_channels_last", "comper_scaled"
+    "comper_product", "comper_update", "comper_picture", "comper_inflate", "comper_channels_last", "comper_scaled",
+    "comper_hidden",
 )  # fmt: skip
 """What native.c offers."""
 COMPILER_SECONDS = 60

@@ -7,8 +7,9 @@ between are data: an update is one pass forward and one back, without a target n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -52,7 +53,12 @@ class GraphConfig(AgentConfig):
     )
     prior_visits: float = setting(0.0, "D7", "visits that the network's value of a tried action counts as", most=1e6)
     trust: float = setting(0.6, "D7", "λ, weight of the graph's value of a state; 1 - λ: of the network's", most=1)
-    trust_grows: bool = setting(True, "D7", "λ is that of a state left once, and goes towards 1 with the times it was left")
+    trust_grows: str = setting(
+        "state",
+        "D7",
+        "λ goes towards 1 with the times that a state was left, or that its best action by the network was tried; or never",
+        ("state", "best-action", "never"),
+    )
     double: bool = setting(False, "D7", "the network's newest values choose, those before say what the choice is worth")
     asked_states: int = setting(
         2_000, "D7", "states about which the network is asked again before values travel, besides all new ones", least=0
@@ -65,6 +71,7 @@ class GraphConfig(AgentConfig):
     all_tried: bool = setting(True, "D7", "fit all actions tried in a replayed state, not one")
     batch_size: int = setting(32, "D7", "states replayed for one update", most=65_536)
     train_period_steps: int = setting(2, "D7", "agent steps between updates", synonyms=("train_freq",))
+    updates_at_a_time: int = setting(1, "D7", "updates made each time that the network is trained", most=1_000)
     replay_start_steps: int = setting(1_000, "D7", "agent steps of random policy before the first update")
     num_steps: int = setting(3, "D7", "with targets = steps: steps of rewards in a target", most=1_000)
     target_period_steps: int = setting(1_000, "D7", "with targets = steps: agent steps between copies to the target network")
@@ -72,6 +79,9 @@ class GraphConfig(AgentConfig):
     # Exploration
     epsilon_end: float = setting(0.01, "D7", "final exploration rate", most=1)
     epsilon_decay_frames: int = setting(10_000, "D7", "frames over which ε falls linearly from 1")
+    random_actions: str = setting(
+        "any", "D7", "a random action is any of them, or one of those least tried in the state", ("any", "least-tried")
+    )
     held_steps: int = setting(1, "D7", "agent steps that a random action is held at most; P(n or more) = 1/n", most=10_000)
     act_with: str = setting(
         "network", "D7", "who says what an action is worth: the network, or the graph where the action was tried",
@@ -104,18 +114,26 @@ class HeldExploration:
         self._rngs, self._num_actions, self._most_steps = rngs, num_actions, most_steps
         self._held = [(0, 0)] * len(rngs)  # the action, and for how many steps more
 
-    def choose(self, trial: int, q: NDArray[np.float32], epsilon: float) -> int:
-        """The action of the highest value, or the one that is held, or with probability ε any."""
+    def choose(
+        self, trial: int, q: NDArray[np.float32], epsilon: float, tries: Callable[[], NDArray[np.int32]] | None = None
+    ) -> int:
+        """The action of the highest value, or the one that is held, or with probability ε any, or one of the least tried."""
         action, steps = self._held[trial]
         rng = self._rngs[trial]
         if not steps:
             if rng.random() >= epsilon:
                 return int(q.argmax())
-            action, steps = int(rng.integers(self._num_actions)), 1
+            action, steps = self._random_action(rng, tries), 1
             if self._most_steps > 1:
                 steps = min(self._most_steps, int(1 / max(rng.random(), 1e-9)))
         self._held[trial] = (action, steps - 1)
         return action
+
+    def _random_action(self, rng: np.random.Generator, tries: Callable[[], NDArray[np.int32]] | None) -> int:
+        if tries is None:
+            return int(rng.integers(self._num_actions))
+        counts = tries()
+        return int(rng.choice(np.flatnonzero(counts == counts.min())))
 
     def end_episode(self, trial: int) -> None:
         """Hold nothing any longer."""
@@ -173,8 +191,16 @@ class GraphAgent(Agent):
         q = self.q_network.values(states[:, None], trials)[:, 0].cpu().numpy()
         if self.config.targets == "graph" and self.config.act_with == "graph":
             q = np.stack([self._known_values(i, s, row) for i, s, row in zip(trials, states.tolist(), q, strict=True)])
-        chosen = [self.explorer.choose(i, row, e) for i, row, e in zip(trials, q, epsilon, strict=True)]
+        counts = self._tries if self.config.targets == "graph" and self.config.random_actions == "least-tried" else None
+        chosen = [
+            self.explorer.choose(i, row, e, counts and partial(counts, i, s))
+            for i, s, row, e in zip(trials, states.tolist(), q, epsilon, strict=True)
+        ]
         return np.array(chosen), q[np.arange(len(chosen)), chosen]
+
+    def _tries(self, trial: int, state: list[int]) -> NDArray[np.int32]:
+        """How often each action was tried in a state: what recurs is explored evenly, what is new at random."""
+        return self.graphs[trial].tries(self.graphs[trial].find(state))
 
     def _known_values(self, trial: int, state: list[int], q: NDArray[np.float32]) -> NDArray[np.float32]:
         graph = self.graphs[trial]
@@ -203,16 +229,22 @@ class GraphAgent(Agent):
         c = self.config
         if t < c.replay_start_steps:
             return
-        if c.targets == "steps":
-            self._learn_from_steps(t, trials)
-            return
-        self._refresh([i for i in trials if t % c.refresh_period_steps == 0 or not self.graphs[i].travel.num_passes])
+        is_graph = c.targets == "graph"
+        if is_graph:
+            self._refresh([i for i in trials if t % c.refresh_period_steps == 0 or not self.graphs[i].travel.num_passes])
         if t % c.train_period_steps == 0:
-            replay = self.graphs.sample(c.batch_size, trials, all_tried=c.all_tried)
-            shifts = self._shifts(replay.nodes.shape, trials)
-            q = self.q_network.fit_values(replay.s, replay.targets, replay.weights, trials, shifts=shifts)
-            if shifts is None:  # Section 4.2 of the paper: what is replayed is stored with its new Q-values
-                self.graphs.tell(replay, q.cpu().numpy(), trials)
+            for _ in range(c.updates_at_a_time):
+                (self._fit_to_graph if is_graph else self._fit_to_steps)(trials)
+        if not is_graph and t % c.target_period_steps == 0:
+            self.target.copy_from(self.q_network.population)
+
+    def _fit_to_graph(self, trials: Sequence[int]) -> None:
+        c = self.config
+        replay = self.graphs.sample(c.batch_size, trials, all_tried=c.all_tried)
+        frames = self.q_network.frames(replay.s, trials, self._shifts(trials))
+        q = self.q_network.fit_values(frames, replay.targets, replay.weights, trials)
+        if not c.shift_pixels:  # Section 4.2 of the paper: what is replayed is stored with its new Q-values
+            self.graphs.tell(replay, q.cpu().numpy(), trials)
 
     def _refresh(self, due: Sequence[int]) -> None:
         """Ask the network about states, and let values travel."""
@@ -235,24 +267,19 @@ class GraphAgent(Agent):
         for trial, nodes, values in zip(trials, asked, q, strict=True):
             self.graphs[trial].tell(nodes, values[: len(nodes)])
 
-    def _shifts(self, shape: tuple[int, ...], trials: Sequence[int]) -> NDArray[np.int64] | None:
-        most = self.config.shift_pixels
-        if not most:
-            return None
-        return np.stack([self._sampling[i].integers(-most, most + 1, (shape[1], 2)) for i in trials])
+    def _shifts(self, trials: Sequence[int]) -> NDArray[np.int64] | None:
+        most, size = self.config.shift_pixels, (self.config.batch_size, 2)
+        return np.stack([self._sampling[i].integers(-most, most + 1, size) for i in trials]) if most else None
 
-    def _learn_from_steps(self, t: int, trials: Sequence[int]) -> None:
+    def _fit_to_steps(self, trials: Sequence[int]) -> None:
         """The same without the graph: n-step returns from a plain replay memory, and a target network."""
         c = self.config
-        if t % c.train_period_steps == 0:
-            batch = self.memory.sample(c.batch_size, trials)
-            following = self.q_network.values(batch.s_next, trials, of=self.target)
-            chooser = self.q_network.values(batch.s_next, trials) if c.double else following
-            q_next = following.gather(-1, chooser.argmax(-1, keepdim=True)).squeeze(-1)
-            target = self.bank.tensor(batch.r) + self.bank.tensor(batch.discount) * q_next
-            self.q_network.fit(batch, target)
-        if t % c.target_period_steps == 0:
-            self.target.copy_from(self.q_network.population)
+        batch = self.memory.sample(c.batch_size, trials)
+        following = self.q_network.values(batch.s_next, trials, of=self.target)
+        chooser = self.q_network.values(batch.s_next, trials) if c.double else following
+        q_next = following.gather(-1, chooser.argmax(-1, keepdim=True)).squeeze(-1)
+        target = self.bank.tensor(batch.r) + self.bank.tensor(batch.discount) * q_next
+        self.q_network.fit(batch, target, self.q_network.frames(batch.s, trials, self._shifts(trials)))
 
     def epsilon(self, *, frames: int, steps: int) -> float:
         """1 while the memory is first filled, then a line."""

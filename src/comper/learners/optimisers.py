@@ -55,8 +55,8 @@ class Rule(Protocol):
     def update(self, w: Tensor, g: Tensor, averages: Sequence[Tensor], turn: Turn) -> None:
         """Update w and its averages in place. g is zero where a trial does not take part."""
 
-    def coefficients(self) -> dict[str, float] | None:
-        """The numbers of its formula by their names in native.c, where compiled code knows it."""
+    def coefficients(self, number: float) -> dict[str, float] | None:
+        """The numbers of its formula at an update by their names in native.c, where compiled code knows it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +78,7 @@ class MnihRMSProp:
         scale = torch.addcmul(n, m, m, value=-1).clamp_(min=0).add_(self.min_squared_gradient).rsqrt_()
         w.addcmul_(g, scale, value=-self.step_size)
 
-    def coefficients(self) -> dict[str, float] | None:
+    def coefficients(self, number: float) -> dict[str, float] | None:
         share, mean_share = 1 - self.squared_gradient_momentum, 1 - self.gradient_momentum
         numbers = {"keep": 1 - share, "share": share, "mean_share": mean_share}
         # From 0.5 on `lerp_` computes from the other end.
@@ -121,7 +121,7 @@ class RMSProp:
         else:
             w.addcmul_(g, scale, value=-self.step_size)
 
-    def coefficients(self) -> dict[str, float] | None:
+    def coefficients(self, number: float) -> dict[str, float] | None:
         share = 1 - self.decay
         return None if self.momentum else {"keep": 1 - share, "share": share, **_scale(self.epsilon, self.step_size)}
 
@@ -146,11 +146,15 @@ class Adam:
         m, n = averages
         m.lerp_(g, turn.share(1 - self.decay))
         _average_square(n, g, turn.share(1 - self.squared_decay))
-        root = (n / turn.total_weight(self.squared_decay)).sqrt_().add_(self.epsilon)
+        # Not `sqrt_`: MKL's last bit is not always that of a correctly rounded root, so no other code would have torch's bits.
+        root = (n / turn.total_weight(self.squared_decay)).rsqrt_().reciprocal_().add_(self.epsilon)
         w.addcdiv_(m * turn.share(self.step_size / turn.total_weight(self.decay)), root, value=-1)
 
-    def coefficients(self) -> None:
-        return None
+    def coefficients(self, number: float) -> dict[str, float] | None:
+        share, mean_share = 1 - self.squared_decay, 1 - self.decay
+        total, step = 1 - self.squared_decay**number, -self.step_size / (1 - self.decay**number)
+        numbers = {"keep": 1 - share, "share": share, "mean_share": mean_share, "total": total, "step": step}
+        return {**numbers, "epsilon": self.epsilon} if mean_share < 0.5 else None
 
 
 def _average_square(n: Tensor, g: Tensor, share: Factor) -> None:
@@ -167,17 +171,17 @@ class _Update(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_void_p) for name in ("w", "m", "n", "g", "x", "d")),
         *((name, ctypes.c_int64) for name in ("rows", "batch", "columns")),
-        *((name, ctypes.c_float) for name in ("keep", "share", "mean_share", "epsilon", "step")),
+        *((name, ctypes.c_float) for name in ("keep", "share", "mean_share", "epsilon", "step", "total")),
     )
 
 
 class _Compiled:
     """A rule's update in one pass: weights and averages are read and written once, and a product x'd never goes to memory."""
 
-    def __init__(self, library: ctypes.CDLL, coefficients: dict[str, float], rounds_once: bool):
-        self._library, self._coefficients, self._rounds_once = library, coefficients, rounds_once
+    def __init__(self, library: ctypes.CDLL, rule: Rule, rounds_once: bool):
+        self._library, self._rule, self._rounds_once = library, rule, rounds_once
 
-    def update(self, w: Tensor, averages: Sequence[Tensor], gradient: Gradient) -> bool:
+    def update(self, w: Tensor, averages: Sequence[Tensor], gradient: Gradient, number: float) -> bool:
         """Update w and its averages in place, if that can be done with torch's bits; return whether it was done."""
         if not all(x.dtype == torch.float32 and x.is_contiguous() for x in (w, *averages)):
             return False
@@ -186,7 +190,7 @@ class _Compiled:
             return False
         if len(operands) == 2 and not _is_equal_product(self._library, *(x.shape for x in operands), torch.get_num_threads()):
             return False
-        update = _Update(**self._coefficients, **_places(w, averages, operands))
+        update = _Update(**(self._rule.coefficients(number) or {}), **_places(w, averages, operands))
         failed: int = self._library.comper_update(ctypes.byref(update), int(self._rounds_once), torch.get_num_threads())
         return not failed
 
@@ -209,18 +213,18 @@ def _compiled(rule: Rule) -> _Compiled | None:
 
     torch was compiled with fused multiplication and addition for some processors and without it for others.
     """
-    library, coefficients = native.compiled(), rule.coefficients()
-    if library is None or coefficients is None:
+    library = native.compiled()
+    if library is None or rule.coefficients(1) is None:
         return None
     generator = torch.Generator().manual_seed(0)
     size = (2 + len(rule.averages), 4099)
     w, g, *averages = torch.randn(size, generator=generator) * 10 ** (12 * torch.rand(size, generator=generator) - 10)
     averages[-1].square_()
     expected = [x.clone() for x in (w, *averages)]
-    rule.update(expected[0], g, expected[1:], Turn(None, 1))
+    rule.update(expected[0], g, expected[1:], Turn(None, 3))
     for rounds_once in (True, False):
-        compiled, (found_w, *found) = _Compiled(library, coefficients, rounds_once), [x.clone() for x in (w, *averages)]
-        if compiled.update(found_w, found, g) and all(map(torch.equal, (found_w, *found), expected)):
+        compiled, (found_w, *found) = _Compiled(library, rule, rounds_once), [x.clone() for x in (w, *averages)]
+        if compiled.update(found_w, found, g, 3) and all(map(torch.equal, (found_w, *found), expected)):
             return compiled
     return None
 
@@ -262,10 +266,11 @@ class Optimiser:
     ) -> Iterator[tuple[Sequence[Tensor], Turn]]:
         """Matching slices of one trial's parameters, averages and gradients, as far as compiled code has not done it."""
         self._num_updates[trial] += 1
-        turn = Turn(None, self._num_updates[trial].item())
+        number = self._num_updates[trial].item()
+        turn = Turn(None, number)
         for name, gradient in gradients.items():
             w, *averages = (state[name] for state in states)
-            if self._compiled is not None and self._compiled.update(w, averages, gradient):
+            if self._compiled is not None and self._compiled.update(w, averages, gradient, number):
                 continue
             tensors = [w, *averages, gradient.tensor() if isinstance(gradient, Product) else gradient]
             for pieces in zip(*(torch.split(tensor.view(-1), SLICE) for tensor in tensors), strict=True):

@@ -274,6 +274,10 @@ class TransitionGraph:
         """Values of a node's actions, how often each had been tried when they were computed, and how often up to now."""
         return self._nodes["target"][node], self._nodes["visits"][node], self._nodes["tries"][node]
 
+    def tries(self, node: int) -> NDArray[np.int32]:
+        """How often each action of a node was tried up to now; never, where there is no such node."""
+        return np.zeros(self.num_actions, np.int32) if node == NO_NODE else np.array(self._nodes["tries"][node])
+
     def sample(self, batch_size: int, rng: np.random.Generator, *, all_tried: bool = True) -> Replay:
         """Draw pairs of a state and an action; with `all_tried` every action tried at the state is to be fitted."""
         if not len(self._replay_weights):

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from comper import native
+from comper.networks.compiled_layers import Geometry, hidden_of_one_state
 from comper.networks.stacking import Conv2d, Linear, NetworkFactory, as_floats
 
 VECTOR_UNITS = 64
@@ -163,23 +164,31 @@ class CNN(nn.Module):
         super().__init__()
         self._channel_axis = observation.channel_axis
         height, width, channels = observation.image_size
+        geometries = []
         for number, (filters, size, stride) in enumerate(architecture.convolutions, start=1):
             layer = Conv2d(channels, filters, size, stride, bias=first_bias or number > 1)
             self.add_module(f"Conv{number}", layer)
+            geometries.append(Geometry(size, stride, height, width, channels, filters))
             channels, height, width = filters, (height - size) // stride + 1, (width - size) // stride + 1
         self._convolutions = tuple(layer for layer in self.children() if isinstance(layer, Conv2d))
+        self._geometries = (*geometries, Geometry(0, 0, height, width, channels, architecture.hidden_units))
         self.Dense1 = Linear(height * width * channels, architecture.hidden_units)
         self.Dense2 = (Duelling if duelling else Linear)(architecture.hidden_units, num_actions)
 
     def forward(self, frames: Tensor) -> Tensor:
         """Q(s, ·; Θ) of states given as (..., B, history, *observation_shape)."""
-        x = self._channels_last(frames).movedim(-1, -3)
+        images = self._channels_last(frames)
         scale = 1 / 255 if frames.dtype == torch.uint8 else 1.0
+        hidden = hidden_of_one_state((*self._convolutions, self.Dense1), self._geometries, images, scale)
+        return self.Dense2.forward(self._hidden(images, scale) if hidden is None else hidden)
+
+    def _hidden(self, images: Tensor, scale: float) -> Tensor:
+        """The hidden layer's outputs for images (..., H, W, channels)."""
+        x = images.movedim(-1, -3)
         for layer in self._convolutions:
-            x = layer.forward(x, scale).relu()  # `forward`: a module's `__call__` costs 4 % of a single state's values
+            x = layer.forward(x, scale).relu_()  # `forward`: a module's `__call__` takes longer
             scale = 1.0
-        x = self.Dense1.forward(x.movedim(-3, -1).flatten(-3)).relu()
-        return self.Dense2.forward(x)
+        return self.Dense1.forward(x.movedim(-3, -1).flatten(-3)).relu()
 
     def _channels_last(self, frames: Tensor) -> Tensor:
         """(..., history, H, W), (..., history, H, W, C) or (..., history, C, H, W) as floats (..., H, W, channels)."""
