@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from comper.commands.arguments import add_run_options, add_threads, add_trust, example, folder, tracking_hooks
-from comper.errors import UsageError
+from comper.errors import UsageError, printable
 from comper.importing import require_extras
 from comper.settings import whole_number
 
@@ -180,7 +180,7 @@ def _print_jobs(study: object, options: object) -> int:
     for job in jobs:
         trials = ", ".join(f"{status.environment} seed {status.seed}" for status in job.trials)
         print(f"{job.variant}: {job.agent} on {trials}, {sum(status.budget for status in job.trials):,} frames")
-    print(summary(study, len(jobs), study.num_processes(options, device)))
+    print(printable(summary(study, len(jobs), study.num_processes(options, device))))
     if jobs:
         print(f"about {duration(estimate_seconds(study, options))} on this machine (hours:minutes:seconds)")
     return 0

@@ -30,7 +30,7 @@ from comper.report.facts import Floors, all_floors, floor_of
 from comper.report.scoreboard import last_scores
 from comper.runs.files import write_atomically
 from comper.runs.reader import read_run
-from comper.settings import fields_of, kind_of, read_settings
+from comper.settings import fields_of, kind_of, parse_settings, read_settings, read_toml
 from comper.studies.plan import SEARCH, TOP_KEYS, Plan, make_plan, plan_file, require_known
 from comper.studies.study import PLAN_FILE, Runner, open_study, run_trials
 from comper.training.options import RunOptions
@@ -97,7 +97,8 @@ class Try:
 def read_search(given: str, *, trusted: Sequence[str] = ()) -> SettingsSearch:
     """Read and check a plan with a [search]: every end of every range must be a value that the setting may have."""
     path = plan_file(given)
-    content = read_settings(path)
+    text = read_toml(path)
+    content = parse_settings(text, where=str(path))
     ranges = content.pop(SEARCH, None)
     if not isinstance(ranges, dict) or not ranges:
         raise UsageError(f"{path}: has no [search]: name the settings to be found there, such as {EXAMPLE}.")
@@ -105,7 +106,7 @@ def read_search(given: str, *, trusted: Sequence[str] = ()) -> SettingsSearch:
         if key in content:
             raise UsageError(f"{path}: a search has one `agent`; `{key}` is for `comper study`.")
     require_known(content, TOP_KEYS, where=str(path))
-    plan = make_plan(content, path.stem, path.read_bytes(), where=str(path), trusted=trusted)
+    plan = make_plan(content, path.stem, text, where=str(path), trusted=trusted)
     search = SettingsSearch(path, content, ranges, plan, tuple(trusted))
     for name, given_range in ranges.items():
         _check_range(search, name, given_range)

@@ -179,7 +179,7 @@ def continue_group(
         runs = _gone_back(group, checkpoint, own, stack, refused)
         if options.show_progress:
             places = [f" {run.path} goes on from step {run.step:,}." for run in runs if checkpoint in run.unusable]
-            print_line(printable("".join([text, *places])))
+            print_line("".join([text, *places]))
         for again in groups_of(runs, device):
             with noting_refusals(refused, [run.path for run in again]):
                 continue_group(again, device, options, own, refused, audience)
