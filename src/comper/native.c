@@ -211,27 +211,62 @@ static void store_row(uint8_t *out, const float *sum, int32_t size) {
     for (int32_t x = 0; x < size; x++) out[x] = (uint8_t)(int32_t)rintf(sum[x]);
 }
 
-static void grey_row(const Picture *p, const uint8_t *before, const uint8_t *now, float *across) {
-    float grey[MAX_SCREEN];
-    for (int32_t x = 0; x < p->columns; x++) grey[x] = p->table[before[x] << 8 | now[x]];
-    for (int32_t x = 0; x < p->size; x++) across[x] = 0.0f;
-    for (int32_t t = 0; t < p->taps; t++) {
-        const int32_t *source = p->source + t * p->size;
-        const float *weight = p->weight + t * p->size;
-        for (int32_t x = 0; x < p->size; x++) across[x] += grey[source[x]] * weight[x];
+/* across += grey[source] * weight. A gather is slow; the pixels that neighbours need stand in two registers. */
+static void add_tap(const float *grey, const int32_t *source, const float *weight, int32_t size, float *across) {
+    int32_t x = 0;
+#if LANES == 16
+    for (; x + LANES <= size; x += LANES) {
+        const float *first = grey + source[x];
+        const __m512i chosen = _mm512_sub_epi32(_mm512_loadu_si512(source + x), _mm512_set1_epi32(source[x]));
+        if (_mm512_cmpge_epu32_mask(chosen, _mm512_set1_epi32(2 * LANES))) break;
+        const Lanes pixels = _mm512_permutex2var_ps(LOAD(first), chosen, LOAD(first + LANES));
+        STORE(across + x, LOAD(across + x) + pixels * LOAD(weight + x));
     }
+#endif
+    for (; x < size; x++) across[x] += grey[source[x]] * weight[x];
+}
+
+/* The table's greys of a row. Most pixels are as they were before: their 256 greys, `same`, fit four registers. */
+static void pool_row(const Picture *p, const uint8_t *same, const uint8_t *before, const uint8_t *now, uint8_t *pooled) {
+    int32_t x = 0;
+#ifdef __AVX512VBMI__
+    const __m512i s0 = _mm512_loadu_si512(same), s1 = _mm512_loadu_si512(same + 64);
+    const __m512i s2 = _mm512_loadu_si512(same + 128), s3 = _mm512_loadu_si512(same + 192);
+    for (; x < p->columns; x += 64) {
+        const __mmask64 present = p->columns - x < 64 ? (1ULL << (p->columns - x)) - 1 : ~0ULL;
+        const __m512i b = _mm512_maskz_loadu_epi8(present, before + x), n = _mm512_maskz_loadu_epi8(present, now + x);
+        const __m512i low = _mm512_permutex2var_epi8(s0, n, s1), high = _mm512_permutex2var_epi8(s2, n, s3);
+        _mm512_storeu_si512(pooled + x, _mm512_mask_blend_epi8(_mm512_movepi8_mask(n), low, high));
+        for (uint64_t changed = _mm512_cmpneq_epi8_mask(b, n); changed; changed &= changed - 1) {
+            const int32_t at = x + __builtin_ctzll(changed);
+            pooled[at] = p->table[before[at] << 8 | now[at]];
+        }
+    }
+#endif
+    for (; x < p->columns; x++) pooled[x] = p->table[before[x] << 8 | now[x]];
+}
+
+static void grey_row(const Picture *p, const uint8_t *same, const uint8_t *before, const uint8_t *now, float *across) {
+    uint8_t pooled[MAX_SCREEN + 64];
+    float grey[MAX_SCREEN + 2 * LANES];
+    pool_row(p, same, before, now, pooled);
+    for (int32_t x = 0; x < p->columns; x++) grey[x] = pooled[x];
+    for (int32_t x = 0; x < p->size; x++) across[x] = 0.0f;
+    for (int32_t t = 0; t < p->taps; t++) add_tap(grey, p->source + t * p->size, p->weight + t * p->size, p->size, across);
 }
 
 /* 0: done; 1: not a case for this code. */
 int comper_picture(const Picture *p, const uint8_t *before, const uint8_t *now, uint8_t *out) {
     float across[MAX_SIZE], sum[MAX_SIZE] = {0};
     if (p->size > MAX_SIZE || p->columns > MAX_SCREEN) return 1;
+    uint8_t same[256];
+    for (int32_t i = 0; i < 256; i++) same[i] = p->table[i << 8 | i];
     const uint8_t *last_before = NULL, *last_now = NULL;
     int32_t target = p->target_row[0];
     for (int32_t k = 0; k < p->num_steps; k++) {
         const uint8_t *b = before + (int64_t)p->source_row[k] * p->columns, *n = now + (int64_t)p->source_row[k] * p->columns;
         /* Many rows of a screen are like the one above. */
-        if (!last_now || memcmp(b, last_before, p->columns) || memcmp(n, last_now, p->columns)) grey_row(p, b, n, across);
+        if (!last_now || memcmp(b, last_before, p->columns) || memcmp(n, last_now, p->columns)) grey_row(p, same, b, n, across);
         last_before = b, last_now = n;
         if (p->target_row[k] != target) {
             store_row(out + (int64_t)target * p->size, sum, p->size);

@@ -227,9 +227,9 @@ NETWORKS = of(
     "networks/cnn.py", "networks/test_cnn.py",
     ("pixels are not scaled", "scale = 1 / 255 if frames.dtype == torch.uint8 else 1.0", "scale = 1.0"),
     ("pixels are scaled at every layer", "            scale = 1.0\n", ""),
-    ("no ReLU after a convolution", "layer.forward(x, scale).relu()", "layer.forward(x, scale)"),
+    ("no ReLU after a convolution", "layer.forward(x, scale).relu_()", "layer.forward(x, scale)"),
     ("no ReLU after the hidden layer", ".flatten(-3)).relu()", ".flatten(-3))"),
-    ("ReLU after the output", "return self.Dense2.forward(x)\n\n    def _channels", "return self.Dense2.forward(x).relu()\n\n    def _channels"),
+    ("ReLU after the output", "return self.Dense2.forward(hidden)", "return self.Dense2.forward(hidden).relu()"),
     ("no bias anywhere with stacked frames", "bias=first_bias or number > 1", "bias=first_bias"),
     ("Table 9: the second stride", "(64, 4, 2)", "(64, 4, 1)"),
 ) + of(

@@ -180,7 +180,9 @@ class CNN(nn.Module):
         images = self._channels_last(frames)
         scale = 1 / 255 if frames.dtype == torch.uint8 else 1.0
         hidden = hidden_of_one_state((*self._convolutions, self.Dense1), self._geometries, images, scale)
-        return self.Dense2.forward(self._hidden(images, scale) if hidden is None else hidden)
+        if hidden is None:
+            hidden = self._hidden(images, scale)
+        return self.Dense2.forward(hidden)
 
     def _hidden(self, images: Tensor, scale: float) -> Tensor:
         """The hidden layer's outputs for images (..., H, W, channels)."""

@@ -78,25 +78,23 @@ class CompiledLayers:
         return None if self._function(start, len(layers), inputs, rest, self._half, result) else out
 
 
-def hidden_of_one_state(
-    layers: Layers, geometries: tuple[Geometry, ...], images: Tensor, scale: float
-) -> Tensor | None:
+def hidden_of_one_state(layers: Layers, geometries: tuple[Geometry, ...], images: Tensor, scale: float) -> Tensor | None:
     """Outputs (1, units) of the last layer for images (1, H, W, C) · scale; None where torch has to compute them."""
-    if torch.is_grad_enabled() or images.shape[:-3] != (1,) or not images.is_contiguous():
+    library = native.compiled()
+    if library is None or torch.is_grad_enabled() or images.shape[:-3] != (1,) or not images.is_contiguous():
         return None
     weights = [layer.weight for layer in layers]
     if not all(w.device.type == "cpu" and w.dtype == torch.float32 and w.is_contiguous() for w in weights):
         return None
-    compiled = compiled_layers(geometries, scale, torch.get_num_threads())
+    compiled = compiled_layers(library, geometries, scale, torch.get_num_threads())
     return None if compiled is None else compiled(layers, images)
 
 
 @cache
-def compiled_layers(geometries: tuple[Geometry, ...], scale: float, num_threads: int) -> CompiledLayers | None:
+def compiled_layers(
+    library: ctypes.CDLL, geometries: tuple[Geometry, ...], scale: float, num_threads: int
+) -> CompiledLayers | None:
     """The compiled layers, None where one of them does not have torch's bits: found by trying it on random numbers."""
-    library = native.compiled()
-    if library is None:
-        return None
     scales = (scale, *[1.0] * (len(geometries) - 1))
     blocks = [_block(library, geometry, s) for geometry, s in zip(geometries, scales, strict=True)]
     return None if None in blocks else CompiledLayers(library, geometries, [b for b in blocks if b], scale)
