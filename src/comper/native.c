@@ -530,3 +530,103 @@ int comper_hidden(const Layer *layers, int64_t count, const float *x, float *scr
     }
     return 0;
 }
+
+/* ---- A large dense layer for a batch: products that read the weights where they are. ---- */
+
+typedef struct {
+    const float *x;             /* forward (batch, inputs); backward the outputs' gradient, (outputs, batch) */
+    const float *w, *bias;      /* (inputs, outputs), (outputs) */
+    float *y;                   /* forward bias + x w, (batch, outputs); backward x' w', (batch, inputs) */
+    int64_t batch, inputs, outputs;
+    int64_t block;              /* so many products are summed up at a time and added to y */
+} Dense;
+
+typedef struct { const Dense *dense; int64_t first, last; } Part;
+
+#define BATCH_ROWS 8
+
+/* Columns `first` to `last` of bias + x w. */
+static void *forward_part(void *argument) {
+    const Part *part = argument;
+    const Dense *d = part->dense;
+    for (int64_t b = 0; b < d->batch; b++)
+        memcpy(d->y + b * d->outputs + part->first, d->bias + part->first, (part->last - part->first) * sizeof *d->y);
+    for (int64_t start = 0; start < d->inputs; start += d->block) {
+        const int64_t end = start + d->block < d->inputs ? start + d->block : d->inputs;
+        for (int64_t j = part->first; j < part->last; j += TILE_COLUMNS)
+            for (int64_t b = 0; b < d->batch; b += BATCH_ROWS) {
+                const float *x = d->x + b * d->inputs;
+                Lanes sum[BATCH_ROWS][2];
+                for (int r = 0; r < BATCH_ROWS; r++) sum[r][0] = sum[r][1] = ALL(0.0f);
+                for (int64_t k = start; k < end; k++) {
+                    const float *w = d->w + k * d->outputs + j;
+                    const Lanes w0 = LOAD(w), w1 = LOAD(w + LANES);
+                    if (!b) __builtin_prefetch(w + TILE_COLUMNS), __builtin_prefetch(w + TILE_COLUMNS + LANES);
+                    for (int r = 0; r < BATCH_ROWS; r++) {
+                        const Lanes value = ALL(x[r * d->inputs + k]);
+                        sum[r][0] = FMA_LANES(value, w0, sum[r][0]);
+                        sum[r][1] = FMA_LANES(value, w1, sum[r][1]);
+                    }
+                }
+                for (int r = 0; r < BATCH_ROWS; r++) {
+                    float *y = d->y + (b + r) * d->outputs + j;
+                    STORE(y, LOAD(y) + sum[r][0]);
+                    STORE(y + LANES, LOAD(y + LANES) + sum[r][1]);
+                }
+            }
+    }
+    return NULL;
+}
+
+/* Columns `first` to `last` of x' w': each is a row of weights, which is read in one go, for all of the batch side by side. */
+static void *backward_part(void *argument) {
+    const Part *part = argument;
+    const Dense *d = part->dense;
+    float total[BATCH_ROWS][TILE_COLUMNS];
+    for (int64_t i = part->first; i < part->last; i += BATCH_ROWS)
+        for (int64_t b = 0; b < d->batch; b += TILE_COLUMNS) {
+            memset(total, 0, sizeof total);
+            for (int64_t start = 0; start < d->outputs; start += d->block) {
+                const int64_t end = start + d->block < d->outputs ? start + d->block : d->outputs;
+                Lanes sum[BATCH_ROWS][2];
+                for (int r = 0; r < BATCH_ROWS; r++) sum[r][0] = sum[r][1] = ALL(0.0f);
+                for (int64_t k = start; k < end; k++) {
+                    const Lanes x0 = LOAD(d->x + k * d->batch + b), x1 = LOAD(d->x + k * d->batch + b + LANES);
+                    for (int r = 0; r < BATCH_ROWS; r++) {
+                        const Lanes weight = ALL(d->w[(i + r) * d->outputs + k]);
+                        sum[r][0] = FMA_LANES(weight, x0, sum[r][0]);
+                        sum[r][1] = FMA_LANES(weight, x1, sum[r][1]);
+                    }
+                }
+                for (int r = 0; r < BATCH_ROWS; r++) {
+                    STORE(total[r], LOAD(total[r]) + sum[r][0]);
+                    STORE(total[r] + LANES, LOAD(total[r] + LANES) + sum[r][1]);
+                }
+            }
+            for (int c = 0; c < TILE_COLUMNS; c++)
+                for (int r = 0; r < BATCH_ROWS; r++) d->y[(b + c) * d->inputs + i + r] = total[r][c];
+        }
+    return NULL;
+}
+
+/* Multiply with several threads; the bits do not depend on how many. 0: done; 1: not a case for this code. */
+int comper_dense(const Dense *d, int is_backward, int threads) {
+    const int64_t count = is_backward ? d->inputs : d->outputs, unit = is_backward ? BATCH_ROWS : TILE_COLUMNS;
+    if (count % unit || d->batch % (is_backward ? TILE_COLUMNS : BATCH_ROWS)) return 1;
+    void *(*const work)(void *) = is_backward ? backward_part : forward_part;
+    Part parts[MAX_THREADS];
+    pthread_t others[MAX_THREADS];
+    threads = threads < 1 ? 1 : threads > MAX_THREADS ? MAX_THREADS : threads;
+    const int64_t each = (count / unit + threads - 1) / threads * unit;
+    int started = 1;
+    for (int t = 0; t < threads; t++) {
+        const int64_t first = t * each < count ? t * each : count;
+        parts[t] = (Part){d, first, first + each < count ? first + each : count};
+    }
+    for (; started < threads; started++)
+        if (pthread_create(&others[started], NULL, work, &parts[started])) break;
+    for (int t = started; t < threads; t++) work(&parts[t]);
+    work(&parts[0]);
+    for (int t = 1; t < started; t++) pthread_join(others[t], NULL);
+    return 0;
+}

@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
+from comper.networks.compiled_products import dense, gradients_not_wanted
 from comper.networks.graphs import GraphedFunction
 
 NetworkFactory = Callable[[], nn.Module]
@@ -113,8 +114,10 @@ class Population:
         outputs = {key: products[0] for key, products in taped.items() if len(products) == 1}
         parameters = {name: p for name, p in self.groups[group].items() if p.requires_grad}
         wanted = [outputs[id(p)].d if id(p) in outputs else p for p in parameters.values()]
+        with gradients_not_wanted(p for p in parameters.values() if id(p) in outputs):
+            found = torch.autograd.grad(loss, wanted, allow_unused=True)
         gradients: dict[str, Gradient] = {}
-        for (name, p), g in zip(parameters.items(), torch.autograd.grad(loss, wanted, allow_unused=True), strict=True):
+        for (name, p), g in zip(parameters.items(), found, strict=True):
             if g is not None:
                 gradients[name] = Product(outputs[id(p)].x.detach(), g) if id(p) in outputs else g
         return gradients
@@ -291,9 +294,10 @@ def _taped() -> Iterator[Tape]:
 def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """x W + b: x is (B, I) and W (I, O), or both with a trial axis in front."""
     if weight.dim() == 2:
-        y = bias.addmm(x, weight) if x.dim() == 2 else x @ weight + bias
-        if _tape is not None and x.dim() == 2 and weight.numel() >= LARGE:
-            _tape.append((weight, x, y))
+        if _tape is None or x.dim() != 2 or weight.numel() < LARGE:
+            return bias.addmm(x, weight) if x.dim() == 2 else x @ weight + bias
+        y = dense(x, weight, bias)
+        _tape.append((weight, x, y))
         return y
     return bias.unsqueeze(1).baddbmm(x, weight)
 
