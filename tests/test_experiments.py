@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 from experiments import run_commands
+from experiments.graph import analyse as graph
+from experiments.graph import variants as graph_variants
 from experiments.premise import analyse as premise
 from experiments.premise import recurrence
 from experiments.premise import variants as premise_variants
@@ -22,6 +24,7 @@ from experiments.readings import variants
 
 from comper.errors import UsageError
 from comper.report import statistics
+from comper.report.facts import floor_at, load_floors
 from comper.training.options import resolve_settings
 from comper.training.train import find_environments, train
 from tests.report.conftest import MakeRun, make_run
@@ -37,7 +40,7 @@ def settings_of(command: str) -> dict[str, Any]:
     names = words[2 : words.index("--agent")]
     flags = dict(zip(words[words.index("--agent") :: 2], words[words.index("--agent") + 1 :: 2], strict=True))
     agent = flags.pop("--agent")
-    for option in ("--trials", "--seed", "--out", "--workers"):
+    for option in ("--trials", "--seed", "--out", "--workers", "--processes"):
         flags.pop(option, None)
     values: dict[str, Any] = {key[2:].replace("-", "_"): _number(value) for key, value in flags.items()}
     return resolve_settings(agent, find_environments(names), values, where="test").changed()
@@ -97,13 +100,29 @@ def test_every_agent_of_the_premise_has_the_same_budget_exploration_and_updates(
         assert [config_epsilon(config, at) for at in (0, 10_000, 20_000)] == pytest.approx([1.0, 0.525, 0.05])
 
 
+def test_comper_is_studied_in_the_same_tasks_with_the_same_budget_and_every_part_is_changed_once() -> None:
+    pytest.importorskip("minatar")
+    pytest.importorskip("minigrid")
+    theirs = premise_variants.populations(premise_variants.MINATAR + premise_variants.MINIGRID, {}, 5, 100_000)
+    study = graph_variants.populations("study", small=False)
+    assert {p.environments for p in study} == {p.environments for p in theirs}
+    assert all((p.seeds, p.frames) == (theirs[0].seeds, theirs[0].frames) for p in study)
+    assert all(premise_variants.EQUAL.items() <= p.settings.items() for p in study)
+    default = resolve_settings("comper", find_environments(["minatar:breakout"]), premise_variants.EQUAL, where="test").config
+    for name, (_, change) in graph_variants.ABLATIONS.items():
+        assert all(getattr(default, key) != value for key, value in change.items()), f"{name} changes nothing"
+    for stage in ("tune", "ablations", "atari-tune"):
+        for population in graph_variants.populations(stage, small=False):
+            settings_of(population.command)
+
+
 def config_epsilon(config: Any, frames: int) -> float:
     start = getattr(config, "epsilon_start", 1.0)
     share = min(1.0, frames / config.epsilon_decay_frames)
     return float(start + share * (config.epsilon_end - start))
 
 
-@pytest.mark.parametrize("study", ["readings", "premise"])
+@pytest.mark.parametrize("study", ["readings", "premise", "graph"])
 def test_a_plan_is_printed_as_commands_and_as_a_cost(study: str) -> None:
     script = str(ROOT / "experiments" / study / "variants.py")
     printed = subprocess.run([sys.executable, script, "--small"], capture_output=True, text=True, check=True).stdout
@@ -112,7 +131,7 @@ def test_a_plan_is_printed_as_commands_and_as_a_cost(study: str) -> None:
     assert cost.startswith(f"{len(printed.splitlines())} populations, ")
 
 
-@pytest.mark.parametrize(("study", "name"), [("readings", "stage1"), ("premise", "premise")])
+@pytest.mark.parametrize(("study", "name"), [("readings", "stage1"), ("premise", "premise"), ("graph", "study")])
 def test_a_plan_for_comper_study_says_the_same_as_the_commands(study: str, name: str) -> None:
     script, kept = ROOT / "experiments" / study / "variants.py", ROOT / "experiments" / study / f"{name}.toml"
     printed = subprocess.run([sys.executable, script, "--plan"], capture_output=True, text=True, check=True).stdout
@@ -213,7 +232,7 @@ def test_an_analysis_says_what_is_missing(make_run: MakeRun, tmp_path: Path) -> 
     make_run(out=tmp_path / "b" / "max")
     with pytest.raises(UsageError, match="no variant called base"):
         readings.analyse(tmp_path / "b", tmp_path)
-    with pytest.raises(UsageError, match="no folder comper and no dqn"):
+    with pytest.raises(UsageError, match="no folder comper-single and no dqn"):
         premise.analyse(tmp_path / "b", tmp_path, recurrence=tmp_path / "r.json")
 
 
@@ -227,7 +246,7 @@ def test_the_premise_is_analysed_from_real_runs(tmp_path: Path) -> None:
     for name, (agent, settings) in premise_variants.AGENTS.items():
         given = premise_variants.EQUAL | settings | short
         train("minatar:breakout", agent, trials=2, out=tmp_path / "runs" / name, workers=0, show_progress=False, **given)
-    for policy in (["minatar:breakout"], ["--runs", str(tmp_path / "runs" / "comper")]):
+    for policy in (["minatar:breakout"], ["--runs", str(tmp_path / "runs" / "comper-single")]):
         script = [sys.executable, str(ROOT / "experiments" / "premise" / "recurrence.py"), *policy, "--steps", "300"]
         subprocess.run([*script, "--out", str(tmp_path / "r.json")], check=True, capture_output=True)
     rows = json.loads((tmp_path / "r.json").read_text())
@@ -236,14 +255,43 @@ def test_the_premise_is_analysed_from_real_runs(tmp_path: Path) -> None:
     assert 0 < gain.recurring < 1
     assert 0 <= gain.wins.value <= 1
     summary = {row["agent"]: row for row in table(tmp_path / "out" / "summary.csv")}
-    assert list(summary) == ["comper", "comper-without-sets", "ddqn", "dqn"]
-    assert float(summary["comper"]["similar_share"]) > 0 == float(summary["comper-without-sets"]["similar_share"])
-    assert float(summary["comper"]["known_sets"]) < float(summary["comper-without-sets"]["known_sets"])
+    assert list(summary) == ["comper-single", "comper-single-without-sets", "ddqn", "dqn"]
+    assert (
+        float(summary["comper-single"]["similar_share"]) > 0 == float(summary["comper-single-without-sets"]["similar_share"])
+    )
+    assert float(summary["comper-single"]["known_sets"]) < float(summary["comper-single-without-sets"]["known_sets"])
     assert summary["dqn"]["wins against dqn"] == ""
     curves = table(tmp_path / "out" / "curves.csv")
     assert len(curves) == 4 * 20
     for name in ("learning_curves", "gain_over_dqn"):
         assert (tmp_path / "out" / f"{name}.svg").stat().st_size > 1_000
+
+
+# The agent `comper`.
+
+
+def test_the_graph_study_is_analysed_by_hand(make_run: MakeRun, tmp_path: Path) -> None:
+    floors = load_floors()
+    low = {game: floor_at(floors, game, 5).value for game in ("asterix", "freeway")}  # type: ignore[union-attr]
+    for seed in (0, 1):
+        make_run("dqn", "asterix", seed, [low["asterix"] + 10.0 * i for i in range(20)], out=tmp_path / "runs" / "dqn")
+        own = [low["asterix"] + 200.0 + 100 * seed] * 20
+        make_run("comper", "asterix", seed, own, out=tmp_path / "runs" / "comper")
+        for agent in ("dqn", "comper"):  # nobody is above the score without learning: the task says nothing
+            make_run(agent, "freeway", seed, [0.0] * 20, out=tmp_path / "runs" / agent)
+    summary = {row["agent"]: row for row in graph.analyse(tmp_path / "runs", tmp_path / "out")}
+    # Mean of DQN's last ten episodes: 145 above the floor; COMPER's trials 200 and 300, the best mean 250.
+    assert summary["dqn"]["score, interquartile mean"] == pytest.approx(145 / 250)
+    assert summary["comper"]["score, interquartile mean"] == pytest.approx(1.0)
+    assert summary["comper"]["score, interquartile mean, low"] == pytest.approx(200 / 250)
+    assert summary["comper"]["score, tasks"] == 1
+    assert summary["comper"]["area larger than that of dqn"] == pytest.approx((1 + 0.5) / 2)
+    tasks = {(row["environment"], row["agent"]): row for row in table(tmp_path / "out" / "tasks.csv")}
+    assert float(tasks["asterix", "comper"]["frames to the end of dqn"]) == 50  # the middle of the first stretch
+    assert float(tasks["asterix", "dqn"]["frames to the end of dqn"]) == 1_950
+    shares = {row["variant"]: row for row in table(tmp_path / "out" / "shares.csv")}
+    assert float(shares["comper"]["share"]) == 1.0 > float(shares["dqn"]["share"])
+    assert (tmp_path / "out" / "learning_curves.png").stat().st_size > 1_000
 
 
 def test_shares_and_distances_of_transitions_by_hand() -> None:

@@ -69,6 +69,9 @@ def test_floors_of_the_readme_are_those_of_the_package() -> None:
         floor = floors.games[game]
         assert float(row[3].split()[0].replace(",", "")) == pytest.approx(floor.value, abs=0.1)
         assert ("random" in row[3]) == (floor.random.mean > floor.constant)
+        stacked = floors.value(game, 20)
+        shown = row[3].partition("stacked ")[2].replace(",", "")
+        assert float(shown or floor.value) == pytest.approx(stacked, abs=0.1)
 
 
 def test_every_agent_of_the_readme_exists_or_is_a_users_own() -> None:

@@ -33,7 +33,7 @@ ARROWS: dict[str, set[str]] = {
         "errors", "output", "processes", "progress", "settings", "importing", "protocol", "environments", "memory", "networks",
         "agents", "runs",
     },
-    "studies": {"errors", "output", "progress", "settings", "environments", "runs", "training", "report"},
+    "studies": {"errors", "output", "processes", "progress", "settings", "environments", "runs", "training", "report"},
     "report": {"errors", "progress", "protocol", "environments", "runs"},
     "viewing": {"errors", "progress", "environments", "memory", "agents", "runs", "training"},
 }  # fmt: skip

@@ -24,9 +24,9 @@ OPTIONS: dict[str, Any] = {
 }  # fmt: skip
 MINATAR: dict[str, Any] = {"observation": "single", "epsilon_decay_frames": 5_000, "train_period_steps": 2}
 MINIGRID: dict[str, Any] = {"observation": "single", "epsilon_decay_frames": 4_000, "train_period_steps": 2}
-PLAIN: dict[str, Any] = {"trust": 1.0, "trust_grows": False}
-LAMBDA: dict[str, Any] = {"untried": "ignored", "trust": 0.8, "trust_grows": False}
-GROWING: dict[str, Any] = {**LAMBDA, "trust_grows": True}
+PLAIN: dict[str, Any] = {"trust": 1.0, "trust_grows": "never"}
+LAMBDA: dict[str, Any] = {"untried": "ignored", "trust": 0.8, "trust_grows": "never"}
+GROWING: dict[str, Any] = {**LAMBDA, "trust_grows": "state"}
 DDQN: dict[str, Any] = {"agent": "ddqn", "step_size": 0.00025}
 DQN: dict[str, Any] = {"agent": "dqn", "epsilon_end": 0.01}
 

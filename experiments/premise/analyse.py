@@ -54,7 +54,7 @@ from comper.report.statistics import Interval
 from comper.report.summary import Summary
 from comper.runs.files import write_atomically
 
-COMPER, WITHOUT_SETS, DQN = "comper", "comper-without-sets", "dqn"
+COMPER, WITHOUT_SETS, DQN = "comper-single", "comper-single-without-sets", "dqn"
 REPLICATES = 5_000
 
 

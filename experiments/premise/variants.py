@@ -6,7 +6,8 @@ python experiments/premise/variants.py --seeds 10
 python experiments/premise/variants.py --plan > experiments/premise/premise.toml       # for `comper study`
 python experiments/premise/variants.py --small                        # three tasks, three seeds: minutes on two cores
 
-Every environment has observations of its own shape, so each is a population of its own.
+Every environment has observations of its own shape, so each is a population of its own. `experiments/graph/variants.py`
+prints the commands of the agent `comper` in the same tasks.
 """
 
 from __future__ import annotations
@@ -37,24 +38,31 @@ EQUAL: dict[str, Any] = {
 }
 """The same for all agents; the reasons are in docs/research/premise.md."""
 AGENTS: dict[str, tuple[str, dict[str, Any]]] = {
-    "comper": ("comper-single", {}),
-    "comper-without-sets": ("comper-single", {"index": "none"}),
+    "comper-single": ("comper-single", {}),
+    "comper-single-without-sets": ("comper-single", {"index": "none"}),
     "dqn": ("dqn", {}),
     "ddqn": ("ddqn", {}),
 }
 
 
+def population(
+    environment: str, place: str, agent: tuple[str, dict[str, Any]], settings: dict[str, Any], seeds: range, frames: int
+) -> Population:
+    """One agent in one environment: a population of all seeds, in a process of its own."""
+    name, own = agent
+    return Population((environment,), name, settings | own, seeds, f"runs/{place}", frames, workers=0, processes=1)
+
+
 def populations(environments: tuple[str, ...], reading: dict[str, Any], num_seeds: int, frames: int) -> list[Population]:
     """Every agent in every environment; COMPER with the chosen reading."""
     return [
-        Population(
-            (environment,),
-            agent,
-            EQUAL | (reading if agent.startswith("comper") else {}) | settings,
+        population(
+            environment,
+            f"premise/{name}",
+            (agent, (reading if agent.startswith("comper") else {}) | settings),
+            EQUAL,
             range(num_seeds),
-            f"runs/premise/{name}",
             frames,
-            workers=1,
         )
         for environment in environments
         for name, (agent, settings) in AGENTS.items()

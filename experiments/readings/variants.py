@@ -54,18 +54,23 @@ class Population(NamedTuple):
     out: str
     frames: int = FRAMES
     workers: int | None = None
+    processes: int | None = None
 
     @property
     def command(self) -> str:
         """The command line."""
         flags = {**self.settings, "trials": len(self.seeds), "seed": self.seeds.start, "frames": self.frames, "out": self.out}
-        flags |= {} if self.workers is None else {"workers": self.workers}
-        given = [word for key, value in flags.items() for word in (f"--{key.replace('_', '-')}", str(value))]
+        flags |= {name: n for name in ("workers", "processes") if (n := getattr(self, name)) is not None}
+        given = [word for key, value in flags.items() for word in (f"--{key.replace('_', '-')}", _text(value))]
         return shlex.join(["comper", "train", *self.environments, "--agent", self.agent, *given])
 
     @property
     def num_trials(self) -> int:
         return len(self.environments) * len(self.seeds)
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def stage_1() -> list[Population]:

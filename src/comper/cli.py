@@ -159,6 +159,7 @@ COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser, list[str]], No
     "train": ("train an agent in one or more environments", run_commands.add_train),
     "resume": ("continue unfinished runs to the same bits", run_commands.add_resume),
     "study": ("run a plan: environments x agents x seeds x settings", study_commands.add_study),
+    "search": ("try settings from ranges in a plan, and find the best (Optuna)", study_commands.add_search),
     "evaluate": ("play episodes with the weights of a run, without learning", result_commands.add_evaluate),
     "watch": ("film a run's agent, its Q-values and what it remembers", viewing_commands.add_watch),
     "memory": ("draw what a run remembered: its most visited sets of similar transitions", viewing_commands.add_memory),

@@ -46,6 +46,14 @@ class DamagedFileError(ComperError):
     exit_code = 3
 
 
+class UnusableStateError(DamagedFileError):
+    """A checkpoint whose files are those that were written, and whose state cannot be taken over all the same."""
+
+    def __init__(self, text: str, checkpoint: Path) -> None:
+        super().__init__(text)
+        self.checkpoint = checkpoint
+
+
 class ResourceError(ComperError):
     """Too little memory or disk."""
 

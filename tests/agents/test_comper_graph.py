@@ -40,14 +40,18 @@ class Traced:
         self.states = [self.setup.frames.intern(255 * np.eye(6, dtype=np.uint8)[i]) for i in range(6)]
         self.agent = agent_of(GraphAgent, self.config, [self.setup])
         self.fits: list[tuple[Any, ...]] = []
-        if self.config.targets == "graph":
-            fit = self.agent.q_network.fit_values
+        frames, fit = self.agent.q_network.frames, self.agent.q_network.fit_values
 
-            def watched(s: Any, targets: Any, weights: Any, trials: Any, **rest: Any) -> Any:
-                self.fits.append((s, targets.copy(), weights, rest["shifts"]))
-                return fit(s, targets, weights, trials, **rest)
+        def watched_frames(s: Any, trials: Any, shifts: Any) -> Any:
+            self.replayed = (s, shifts)
+            return frames(s, trials, shifts)
 
-            self.agent.q_network.fit_values = watched
+        def watched_fit(pictures: Any, targets: Any, weights: Any, trials: Any) -> Any:
+            s, shifts = self.replayed
+            self.fits.append((s, targets.copy(), weights, shifts))
+            return fit(pictures, targets, weights, trials)
+
+        self.agent.q_network.frames, self.agent.q_network.fit_values = watched_frames, watched_fit
 
     def store(self, s: int, a: int, r: float, s_next: int, *, terminal: bool = False, last: bool = False) -> None:
         transition = Transition((self.states[s],), a, r, (self.states[s_next],), terminal)
@@ -100,6 +104,14 @@ def test_values_travel_at_the_first_update_and_then_once_in_a_period() -> None:
     assert len(traced.fits) == len(range(10, 61, 2))
 
 
+def test_several_updates_may_be_made_at_a_time() -> None:
+    traced = Traced(updates_at_a_time=3, train_period_steps=2)
+    traced.walk()
+    for t in range(1, 21):
+        traced.agent.learn(t, [0])
+    assert len(traced.fits) == 3 * len(range(10, 21, 2))
+
+
 def test_replayed_states_are_stored_with_their_new_values_unless_they_were_moved() -> None:
     traced = Traced(asked_states=0)
     traced.walk()
@@ -112,6 +124,30 @@ def test_replayed_states_are_stored_with_their_new_values_unless_they_were_moved
         if (number := traced.states.index(ids)) in replayed:
             # Batches of other sizes differ in their last bits; an update makes a difference of 1e-4.
             np.testing.assert_allclose(state["q"][node], before[number], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("targets", ["graph", "steps"])
+def test_pictures_may_be_moved_in_replay_and_their_values_are_then_not_stored(targets: str) -> None:
+    config = dataclasses.replace(QUICK, shift_pixels=2, targets=targets, num_steps=1)
+    (setup,) = setups((6, 6), [0])
+    states = [setup.frames.intern(np.full((6, 6), i, np.uint8)) for i in range(2)]
+    agent = agent_of(GraphAgent, config, [setup])
+    agent.store(0, Transition((states[0],), 1, 1.0, (states[1],), True), 0.0, is_last=True)
+    shifts: list[Any] = []
+    frames = agent.q_network.frames
+
+    def watched(s: Any, trials: Any, moved: Any) -> Any:
+        shifts.append(moved)
+        return frames(s, trials, moved)
+
+    agent.q_network.frames = watched
+    for t in (10, 11):
+        agent.learn(t, [0])
+    assert len(shifts) == 2
+    assert all(moved.shape == (1, config.batch_size, 2) and {*moved.flat} == {-2, -1, 0, 1, 2} for moved in shifts)
+    if targets == "graph":
+        asked = agent.state_dict(0)["graph"]["nodes"]["asked"]
+        assert asked.tolist() == [1], "asked when values travelled, and not told since"
 
 
 def test_all_actions_tried_in_a_state_are_fitted_or_one() -> None:
@@ -231,9 +267,10 @@ def test_without_the_graph_and_the_rest_it_is_double_dqn_with_steps() -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {}, {"replay": "visit", "untried": "ignored", "trust": 0.8, "trust_grows": False},
+        {}, {"replay": "visit", "untried": "ignored", "trust": 0.8, "trust_grows": "never"},
         {"double": True, "replay": "surprise", "held_steps": 20},
-        {"targets": "steps"}, {"count_bonus": 0.1, "act_with": "graph", "memory_sets": 9}, {"untried": "chosen"},
+        {"targets": "steps"}, {"trust_grows": "best-action", "trust": 0.6},
+        {"count_bonus": 0.1, "act_with": "graph", "memory_sets": 9}, {"untried": "chosen"},
         {"prior_visits": 0.5, "all_tried": False, "duelling": False},
     ],
 )  # fmt: skip

@@ -32,6 +32,8 @@ from comper.training.options import RunOptions, default_settings
 from comper.training.population import Member, _restore, _saved_trial, _setup, make_stepper
 
 SLOW_SECONDS = 5.0
+STEPS_AFTERWARDS = 25
+"""Taken with a state that was not refused: the QLSTM is trained once in so many, and targets are made anew."""
 JSON_VALUES: list[Any] = [None, True, -1, 0, 1, 2**70, 1e308, -0.5, "", "x" * 1000, [], {}, [[]], {"a": {}}, "../../x", "\0"]
 TOML_LINES = [
     "frames = 10", "frames = -1", "frames = 9" + "9" * 5000, "frames = 1e999", "frames = nan", "frames = true", "[frames]",
@@ -176,7 +178,7 @@ class Laboratory:
             _write(path, content)
 
     def memory(self, rng: random.Random) -> None:
-        """A state that parses, with arrays or numbers changed: loaded into an agent, its memories and an emulator."""
+        """A state that parses, with arrays or numbers changed: loaded into agent, memories and emulator, and used."""
         arrays = dict(safetensors.numpy.load(self.files[checkpoints.TENSORS_FILE]))
         values = json.loads(self.files[checkpoints.VALUES_FILE])
         frames = self.files[checkpoints.FRAMES_FILE]
@@ -199,6 +201,7 @@ class Laboratory:
         import torch
 
         from comper.training.checkpointing import Checkpointer
+        from comper.training.loop import Loop
         from comper.training.signals import StopRequest
 
         run = self.unfinished
@@ -214,6 +217,10 @@ class Laboratory:
                 request = StopRequest()
                 checkpointer = Checkpointer(agent, environments, [saved], frames=config.frames, request=request)
                 _restore(saved, member, agent, checkpointer)
+                loop = Loop(config, agent, environments, [saved.trial], t=run.step)
+                for _ in range(STEPS_AFTERWARDS):
+                    if saved.trial.is_running:
+                        loop._tick([saved.trial])
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -3,6 +3,9 @@
 Each row returns how often a fault was tried and how often something was lost: another outcome than the undisturbed run's, a
 traceback, a hang, a canary. A row with one loss is a defect. Rows: `--rows kills cuts ...`; sizes: `--size ci` or `full`.
 `--jobs 16` spreads the attempts of each row over so many processes. It needs torch, numpy, ale-py, opencv and safetensors.
+
+A full size can be gathered in several sittings: each tries what is missing, with another seed, and `results/torture/` keeps
+the sum and the commits, as long as the code under test (`records.py`) is the same.
 """
 
 from __future__ import annotations
@@ -40,7 +43,7 @@ from comper.runs import checkpoints
 from comper.runs.folder import LOG_FILES, METRICS_FILE
 from comper.runs.verify import verify_run
 from comper.training.continuing import open_unfinished
-from tests.faults import lab
+from tests.faults import lab, records
 from tests.faults.lab import Scenario
 
 RESULTS = Path(__file__).parents[2] / "results" / "torture"
@@ -118,14 +121,7 @@ class Row:
         self.tried += other.tried
         self.losses += other.losses
         self.problems += other.problems
-        for key, value in other.notes.items():
-            is_number = isinstance(value, int | float)
-            before = self.notes.get(key, 0 if is_number else value)
-            self.notes[key] = value if not is_number else max(before, value) if key.startswith(_EXTREMES) else before + value
-
-
-_EXTREMES = ("slowest", "peak")
-"""Notes that begin so are not summed."""
+        self.notes = records.summed(self.notes, other.notes)
 
 
 @contextmanager
@@ -751,6 +747,7 @@ class Kind:
     ci: int
     full: int
     words: tuple[str, str] | None = None
+    """Of a row that tries all there is: a second sitting would try the same again, and counts in place of the first."""
 
     @property
     def sizes(self) -> tuple[str, str]:
@@ -797,11 +794,21 @@ TABLE = re.compile(r"(<!-- table: torture -->\n).*?(<!-- end of table -->)", re.
 
 def results_table(results: Path = RESULTS) -> str:
     """The table of docs/reliability.md, from what the results hold."""
-    lines = ["| fault | `make test` | `make torture` | tried | lost |", "| --- | --- | --- | --- | --- |"]
+    lines = ["| fault | `make test` | `make torture` | tried | lost | at | earlier | lost |", "| --- |" + " --- |" * 7]
     for name, kind in ROWS.items():
-        path = results / f"{name}.json"
-        row = json.loads(path.read_text()) if path.exists() else {"tried": 0, "losses": 0}
-        lines.append(f"| {kind.title} | {kind.sizes[0]} | {kind.sizes[1]} | {row['tried']:,} | {row['losses']} |")
+        row = records.read(results / f"{name}.json") or {"tried": 0, "losses": 0}
+        earlier = row.get("earlier", {"tried": 0, "losses": 0})
+        commits = ", ".join(dict.fromkeys(sitting["commit"] for sitting in row.get("sittings", [])))
+        cells = [
+            kind.title,
+            *kind.sizes,
+            f"{row['tried']:,}",
+            row["losses"],
+            commits,
+            f"{earlier['tried']:,}",
+            earlier["losses"],
+        ]
+        lines.append(f"| {' | '.join(map(str, cells))} |")
     return "".join(line + "\n" for line in lines)
 
 
@@ -810,10 +817,9 @@ def document(text: str) -> str:
     return TABLE.sub(lambda match: match[1] + results_table() + match[2], text)
 
 
-def run_row(name: str, size: str, seed: int, count: int | None = None, jobs: int = 1, minutes: float = math.inf) -> Row:
+def run_row(name: str, number: int, seed: int, jobs: int = 1, minutes: float = math.inf) -> Row:
     """Run one row, in so many processes, for so many minutes at most."""
-    kind, row, began = ROWS[name], Row(name), time.monotonic()
-    number = count if count is not None else getattr(kind, size)
+    row, began = Row(name), time.monotonic()
     with laboratory() as out:
         children = [
             lab.fork(
@@ -836,13 +842,43 @@ def _run_part(row: Row, count: int, seed: int, out: Path) -> None:
     (out / f"{row.part}.json").write_text(json.dumps(asdict(row)))
 
 
+def _sit(name: str, record: dict[str, Any], code: str, args: argparse.Namespace) -> dict[str, Any]:
+    """One sitting of a row: what is missing to its size, tried and printed; return the record with it."""
+    kind = ROWS[name]
+    asked, before = getattr(kind, args.size), 0 if kind.words else records.tried(record, code)
+    number = args.count if args.count is not None else asked if kind.words else max(0, asked - before)
+    if not number and before:
+        print(f"{kind.title:<82} tried {before:>7,} of {asked:,} with this very code before", flush=True)
+        return record
+    seed = args.seed if args.seed is not None else len(record.get("sittings", [])) if before else 0
+    row = run_row(name, number, seed, args.jobs, args.minutes)
+    counted = {key: value for key, value in asdict(row).items() if "part" not in key and key != "deadline"}
+    sitting = {"title": kind.title, **counted, "asked": asked, "commit": records.commit(), "seed": seed, "jobs": args.jobs}
+    sitting["problems"] = row.problems[:5]
+    if kind.words and record.get("code") == code:  # the same once more
+        record = {"tried": 0, "losses": 0, "seconds": 0.0, "problems": [], "notes": {}, "sittings": [], **_kept(record)}
+    new = records.added(record, sitting, code=code)
+    whole = "" if kind.words else f" of {asked:,}"
+    notes = ", ".join(f"{key}: {value}" for key, value in row.notes.items())
+    print(
+        f"{kind.title:<82} tried {new['tried']:>7,}{whole}  lost {new['losses']}  {row.seconds:>7.1f} s  {notes}", flush=True
+    )
+    for problem in row.problems[:5]:
+        print(f"    {problem}", flush=True)
+    return new
+
+
+def _kept(record: dict[str, Any]) -> dict[str, Any]:
+    return {key: record[key] for key in ("code", "earlier") if key in record}
+
+
 def main() -> int:
     """Run rows, print the table, write results/torture/."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS), metavar="ROW", help=", ".join(ROWS))
     parser.add_argument("--size", choices=["ci", "full"], default="full")
-    parser.add_argument("--count", type=int, help="instead of the size's own counts")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--count", type=int, help="so many more, instead of what is missing to the size's own counts")
+    parser.add_argument("--seed", type=int, help="of what is random; each sitting has another by itself")
     parser.add_argument("--minutes", type=float, default=math.inf, help="stop a row after so many, and count what was tried")
     parser.add_argument("--jobs", type=int, default=1, help="processes that share the attempts of a row")
     parser.add_argument("--out", type=Path, default=RESULTS)
@@ -856,18 +892,12 @@ def main() -> int:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ["CUDA_VISIBLE_DEVICES"] = ""  # the rows are about CPUs, and a process that holds a GPU must not fork
     lab.prepare()
-    losses = 0
+    code, losses = records.code_digest(), 0
     for name in args.rows:
-        row = run_row(name, args.size, args.seed, args.count, args.jobs, args.minutes)
-        losses += row.losses
-        notes = ", ".join(f"{key}: {value}" for key, value in row.notes.items())
-        print(f"{ROWS[name].title:<82} tried {row.tried:>7,}  lost {row.losses}  {row.seconds:>7.1f} s  {notes}", flush=True)
-        for problem in row.problems[:5]:
-            print(f"    {problem}", flush=True)
-        kept = {key: value for key, value in asdict(row).items() if "part" not in key and key != "deadline"}
-        (args.out / f"{name}.json").write_text(
-            json.dumps({"title": ROWS[name].title, **kept, "jobs": args.jobs}, indent=2) + "\n"
-        )
+        path = args.out / f"{name}.json"
+        record = _sit(name, records.read(path), code, args)
+        losses += record["losses"]
+        path.write_text(json.dumps(record, indent=2) + "\n")
     return 1 if losses else 0
 
 

@@ -43,9 +43,9 @@ def test_values_of_several_actions_are_learned_and_the_answer_is_what_was_before
     targets = np.array([[[1.0, 2.0, -9.0], [-1.0, 0.5, 0.0]]], np.float32)
     weights = np.array([[[1, 1, 0], [1, 1, 1]]], np.float32)
     before = made.values(states, [0])
-    assert torch.equal(made.fit_values(states, targets, weights, [0]), before)
+    assert torch.equal(made.fit_values(made.frames(states, [0]), targets, weights, [0]), before)
     for _ in range(300):
-        made.fit_values(states, targets, weights, [0])
+        made.fit_values(made.frames(states, [0]), targets, weights, [0])
     found = made.values(states, [0])[0].numpy()
     np.testing.assert_allclose(found[weights[0] > 0], targets[weights > 0], atol=0.02)
     assert found[0, 2] > -5  # not fitted

@@ -122,8 +122,18 @@ def test_trust_below_one_gives_the_lambda_returns_of_a_trajectory() -> None:
 
 def test_trust_that_grows_is_lambda_after_one_visit_and_more_after_more() -> None:
     edges = [(0, 0, 1.0, NO_NODE, 1), (1, 0, 1.0, NO_NODE, 2), (1, 1, -1.0, NO_NODE, 2)]
-    found, _ = solved(edges, np.zeros((2, 2)), discount=0.9, untried="ignored", trust=0.8, trust_grows=True)
+    found, _ = solved(edges, np.zeros((2, 2)), discount=0.9, untried="ignored", trust=0.8, trust_grows="state")
     assert found.values.tolist() == pytest.approx([0.8, 4 / 4.25])
+
+
+def test_trust_may_grow_with_the_tries_of_the_action_that_the_network_prefers() -> None:
+    edges = [(0, 0, 1.0, NO_NODE, 9), (1, 0, 1.0, NO_NODE, 4), (1, 1, 3.0, NO_NODE, 2)]
+    q = np.array([[0.0, 0.5], [0.0, 0.5]], np.float32)
+    found, _ = solved(edges, q, discount=0.9, untried="ignored", trust=0.8, trust_grows="best-action")
+    tried_twice = 2 / 2.25
+    assert found.values.tolist() == pytest.approx([0.8 * 1 + 0.2 * 0.5, tried_twice * 3 + (1 - tried_twice) * 0.5])
+    with pytest.raises(ValueError, match="trust_grows = 'always': must be one of state, best-action, never"):
+        solved(edges, q, discount=0.9, trust_grows="always")
 
 
 @pytest.mark.parametrize("untried", ["max", "chosen", "ignored"])

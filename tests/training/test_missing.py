@@ -209,3 +209,49 @@ def test_a_moved_run_knows_no_siblings(tmp_path: Path, monkeypatch: pytest.Monke
     folder.rename(tmp_path / "moved")
     assert verify_run(tmp_path / "moved").missing == []
     assert resume(tmp_path / "moved", **AGENT_SETTINGS) == [tmp_path / "moved"]
+
+
+# A manifest can name any number of trials.
+
+
+def with_population(folder: Path, population: list[str]) -> None:
+    from comper.runs.files import sealed
+
+    manifest = json.loads((folder / "manifest.json").read_text())
+    del manifest["sha256"]
+    (folder / "manifest.json").write_text(json.dumps(sealed({**manifest, "population": population})))
+
+
+def test_thousands_of_missing_members_are_not_made_because_a_manifest_names_them(
+    tmp_path: Path, undisturbed: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = killed_while_begun(tmp_path, monkeypatch, after=1) / "seed-0"
+    with_population(folder, [f"asterix/seed-{seed}" for seed in range(5_000)])
+    assert main(["resume", str(tmp_path), "--device", "cpu", "--workers", "0"]) == 2
+    text = capsys.readouterr().err
+    assert f"{folder / 'manifest.json'}: names 4,999 trials that have no folder" in text
+    assert len(text) < 2_000
+    assert [path.name for path in folder.parent.iterdir()] == ["seed-0"]
+    assert outcome(folder) == outcome(undisturbed / "seed-0"), "the run that is there goes on"
+
+
+def test_members_that_do_not_fit_on_the_disk_are_not_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = killed_while_begun(tmp_path, monkeypatch, after=1) / "seed-0"
+    with_population(folder, [f"asterix/seed-{seed}" for seed in range(900)])
+    monkeypatch.setattr(preflight, "available_disk", lambda _: 2_000_000_000)
+    with pytest.raises(LeftOutError, match="of disk") as error:
+        go_on(tmp_path)
+    assert error.value.exit_code == ResourceError.exit_code
+    assert [path.name for path in folder.parent.iterdir()] == ["seed-0"]
+
+
+def test_many_missing_members_are_told_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = interrupted(tmp_path, monkeypatch)
+    with_population(folder, [f"asterix/seed-{seed}" for seed in range(5_000)])
+    assert main(["resume", str(tmp_path), "--device", "cpu", "--workers", "0"]) == 0
+    text = capsys.readouterr().err
+    assert "its folder is gone" in text
+    assert "and so with 4,998 others" in text
+    assert text.count("\n") < 20

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import safetensors.numpy
 
 from comper.cli import main
+from comper.errors import LeftOutError, ResourceError
 from comper.runs import checkpoints
+from comper.runs.files import digest, sealed
 from tests.training.small_runs import RUN, go_on, interrupted, outcome, start
 
 
@@ -101,3 +107,116 @@ def test_weights_only_begins_a_new_run_that_says_where_it_is_from(
     assert manifest["started_from"]["step"] == 35
     assert manifest["started_from"]["run"] == str(folder)
     assert json.loads((folder / "manifest.json").read_text())["status"] == "running"
+
+
+# States that are as they were written, digests and all, and that cannot be taken over.
+
+
+def forged(checkpoint: Path, change: Callable[[dict[str, Any], dict[str, Any]], None]) -> None:
+    """Change the arrays or the values of a checkpoint, and make its digests fit."""
+    arrays = safetensors.numpy.load_file(checkpoint / "state.safetensors")
+    values = json.loads((checkpoint / "state.json").read_text())
+    change(arrays, values["values"])
+    (checkpoint / "state.safetensors").write_bytes(safetensors.numpy.save(arrays))
+    (checkpoint / "state.json").write_text(json.dumps(values))
+    about = json.loads((checkpoint / "checkpoint.json").read_text())
+    del about["sha256"]
+    about["files"] = {name: digest((checkpoint / name).read_bytes()) for name in checkpoints.FILES}
+    (checkpoint / "checkpoint.json").write_text(json.dumps(sealed(about)))
+
+
+def nan_weight(arrays: dict[str, Any], values: dict[str, Any]) -> None:
+    arrays["agent/q_network/weights/Dense2.bias"][0] = np.nan
+
+
+def another_network(arrays: dict[str, Any], values: dict[str, Any]) -> None:
+    arrays["agent/q_network/weights/Dense1.bias"] = arrays["agent/q_network/weights/Dense1.bias"][:-1].copy()
+
+
+def one_row_for_all(arrays: dict[str, Any], values: dict[str, Any]) -> None:
+    arrays["agent/tm/q"] = arrays["agent/tm/q"][:1].copy()
+
+
+def other_numbers(arrays: dict[str, Any], values: dict[str, Any]) -> None:
+    arrays["agent/tm/occurrences"] = arrays["agent/tm/occurrences"].astype(np.float64)
+
+
+def no_such_action(arrays: dict[str, Any], values: dict[str, Any]) -> None:
+    arrays["agent/tm/table/a"][:] = 18
+
+
+def no_such_frame(arrays: dict[str, Any], values: dict[str, Any]) -> None:
+    arrays["agent/tm/table/s"][0] = 1_000_000
+
+
+def too_few_references(arrays: dict[str, Any], values: dict[str, Any]) -> None:
+    arrays["frames/counts"][:] = 1
+
+
+def no_such_set(arrays: dict[str, Any], values: dict[str, Any]) -> None:
+    arrays["agent/rtm/members"][0] = 10**6
+
+
+def other_counters(arrays: dict[str, Any], values: dict[str, Any]) -> None:
+    arrays["agent/tm/counters"][0] += 1
+
+
+def no_updates(arrays: dict[str, Any], values: dict[str, Any]) -> None:
+    values["agent/q_network/optimiser/num_updates"] = -1
+
+
+def no_such_last_action(arrays: dict[str, Any], values: dict[str, Any]) -> None:
+    values["environment/last_action"] = 99
+
+
+FORGERIES = (
+    nan_weight, another_network, one_row_for_all, other_numbers, no_such_action, no_such_frame, too_few_references,
+    no_such_set, other_counters, no_updates, no_such_last_action,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("forgery", FORGERIES, ids=lambda forgery: forgery.__name__)
+def test_a_state_that_cannot_be_taken_over_is_left_for_the_one_before(
+    forgery: Any, tmp_path: Path, undisturbed: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = interrupted(tmp_path, monkeypatch)
+    newest, older = checkpoints.paths(folder)[:2]
+    forged(newest, forgery)
+    assert main(["verify", str(tmp_path)]) == 0
+    assert main(["resume", str(tmp_path), "--device", "cpu", "--workers", "0", "--processes", "1"]) == 0
+    text = capsys.readouterr().err
+    assert f"{newest}: " in text
+    assert f"{folder} goes on from step {int(older.name[5:])}." in text
+    assert outcome(folder) == outcome(undisturbed / "seed-0")
+
+
+def test_a_state_that_cannot_be_taken_over_does_not_keep_the_others_back(
+    tmp_path: Path, undisturbed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = interrupted(tmp_path, monkeypatch, trials=2)
+    for checkpoint in checkpoints.paths(folder):
+        forged(checkpoint, nan_weight)
+    before = sorted(path.name for path in (folder / "checkpoints").iterdir())
+    with pytest.raises(LeftOutError, match="seed-0: no checkpoint can be taken over") as error:
+        go_on(tmp_path)
+    assert error.value.exit_code == 3
+    assert error.value.done == [folder.with_name("seed-1")]
+    assert sorted(path.name for path in (folder / "checkpoints").iterdir()) == before
+    assert outcome(folder.with_name("seed-1")) == outcome(undisturbed / "seed-1")
+    shutil.rmtree(folder / "checkpoints")
+    assert go_on(tmp_path) == [folder]
+    assert outcome(folder) == outcome(undisturbed / "seed-0")
+
+
+def test_a_want_of_memory_is_no_reason_to_go_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = interrupted(tmp_path, monkeypatch)
+    before = checkpoints.paths(folder)
+
+    def none_left(*_: Any) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr("comper.memory.transition_memory.TransitionMemory.load_state_dict", none_left)
+        with pytest.raises(ResourceError, match="too little memory"):
+            go_on(tmp_path)
+    assert checkpoints.paths(folder) == before

@@ -79,7 +79,8 @@ class TrialSetup:
 class Part(Protocol):
     """A memory or a network of an agent: what is saved in a checkpoint, trial by trial.
 
-    A network also has `weights(trial)` and `load_weights(trial, weights)`, and its state has them under `weights`.
+    A network also has `weights(trial)` and `load_weights(trial, weights)`, and its state has them under `weights`. A
+    memory of frames may have `held(trial)`: the frames and actions it refers to, with which a state read back is checked.
     """
 
     def state_dict(self, trial: int) -> dict[str, Any]: ...

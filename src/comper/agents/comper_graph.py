@@ -53,7 +53,12 @@ class GraphConfig(AgentConfig):
     )
     prior_visits: float = setting(0.0, "D7", "visits that the network's value of a tried action counts as", most=1e6)
     trust: float = setting(0.6, "D7", "λ, weight of the graph's value of a state; 1 - λ: of the network's", most=1)
-    trust_grows: bool = setting(True, "D7", "λ is that of a state left once, and goes towards 1 with the times it was left")
+    trust_grows: str = setting(
+        "state",
+        "D7",
+        "λ goes towards 1 with the times that a state was left, or that its best action by the network was tried; or never",
+        ("state", "best-action", "never"),
+    )
     double: bool = setting(False, "D7", "the network's newest values choose, those before say what the choice is worth")
     asked_states: int = setting(
         2_000, "D7", "states about which the network is asked again before values travel, besides all new ones", least=0
@@ -66,6 +71,7 @@ class GraphConfig(AgentConfig):
     all_tried: bool = setting(True, "D7", "fit all actions tried in a replayed state, not one")
     batch_size: int = setting(32, "D7", "states replayed for one update", most=65_536)
     train_period_steps: int = setting(2, "D7", "agent steps between updates", synonyms=("train_freq",))
+    updates_at_a_time: int = setting(1, "D7", "updates made each time that the network is trained", most=1_000)
     replay_start_steps: int = setting(1_000, "D7", "agent steps of random policy before the first update")
     num_steps: int = setting(3, "D7", "with targets = steps: steps of rewards in a target", most=1_000)
     target_period_steps: int = setting(1_000, "D7", "with targets = steps: agent steps between copies to the target network")
@@ -140,6 +146,8 @@ class HeldExploration:
     def load_state_dict(self, trial: int, state: dict[str, Any]) -> None:
         """Read back what `state_dict` wrote."""
         action, steps = (int(number) for number in state["held"])
+        if not (0 <= action < self._num_actions and 0 <= steps < max(1, self._most_steps)):
+            raise ValueError(f"an action {action} is held for {steps} steps.")
         self._held[trial] = (action, steps)
 
 
@@ -221,16 +229,22 @@ class GraphAgent(Agent):
         c = self.config
         if t < c.replay_start_steps:
             return
-        if c.targets == "steps":
-            self._learn_from_steps(t, trials)
-            return
-        self._refresh([i for i in trials if t % c.refresh_period_steps == 0 or not self.graphs[i].travel.num_passes])
+        is_graph = c.targets == "graph"
+        if is_graph:
+            self._refresh([i for i in trials if t % c.refresh_period_steps == 0 or not self.graphs[i].travel.num_passes])
         if t % c.train_period_steps == 0:
-            replay = self.graphs.sample(c.batch_size, trials, all_tried=c.all_tried)
-            shifts = self._shifts(replay.nodes.shape, trials)
-            q = self.q_network.fit_values(replay.s, replay.targets, replay.weights, trials, shifts=shifts)
-            if shifts is None:  # Section 4.2 of the paper: what is replayed is stored with its new Q-values
-                self.graphs.tell(replay, q.cpu().numpy(), trials)
+            for _ in range(c.updates_at_a_time):
+                (self._fit_to_graph if is_graph else self._fit_to_steps)(trials)
+        if not is_graph and t % c.target_period_steps == 0:
+            self.target.copy_from(self.q_network.population)
+
+    def _fit_to_graph(self, trials: Sequence[int]) -> None:
+        c = self.config
+        replay = self.graphs.sample(c.batch_size, trials, all_tried=c.all_tried)
+        frames = self.q_network.frames(replay.s, trials, self._shifts(trials))
+        q = self.q_network.fit_values(frames, replay.targets, replay.weights, trials)
+        if not c.shift_pixels:  # Section 4.2 of the paper: what is replayed is stored with its new Q-values
+            self.graphs.tell(replay, q.cpu().numpy(), trials)
 
     def _refresh(self, due: Sequence[int]) -> None:
         """Ask the network about states, and let values travel."""
@@ -253,24 +267,19 @@ class GraphAgent(Agent):
         for trial, nodes, values in zip(trials, asked, q, strict=True):
             self.graphs[trial].tell(nodes, values[: len(nodes)])
 
-    def _shifts(self, shape: tuple[int, ...], trials: Sequence[int]) -> NDArray[np.int64] | None:
-        most = self.config.shift_pixels
-        if not most:
-            return None
-        return np.stack([self._sampling[i].integers(-most, most + 1, (shape[1], 2)) for i in trials])
+    def _shifts(self, trials: Sequence[int]) -> NDArray[np.int64] | None:
+        most, size = self.config.shift_pixels, (self.config.batch_size, 2)
+        return np.stack([self._sampling[i].integers(-most, most + 1, size) for i in trials]) if most else None
 
-    def _learn_from_steps(self, t: int, trials: Sequence[int]) -> None:
+    def _fit_to_steps(self, trials: Sequence[int]) -> None:
         """The same without the graph: n-step returns from a plain replay memory, and a target network."""
         c = self.config
-        if t % c.train_period_steps == 0:
-            batch = self.memory.sample(c.batch_size, trials)
-            following = self.q_network.values(batch.s_next, trials, of=self.target)
-            chooser = self.q_network.values(batch.s_next, trials) if c.double else following
-            q_next = following.gather(-1, chooser.argmax(-1, keepdim=True)).squeeze(-1)
-            target = self.bank.tensor(batch.r) + self.bank.tensor(batch.discount) * q_next
-            self.q_network.fit(batch, target)
-        if t % c.target_period_steps == 0:
-            self.target.copy_from(self.q_network.population)
+        batch = self.memory.sample(c.batch_size, trials)
+        following = self.q_network.values(batch.s_next, trials, of=self.target)
+        chooser = self.q_network.values(batch.s_next, trials) if c.double else following
+        q_next = following.gather(-1, chooser.argmax(-1, keepdim=True)).squeeze(-1)
+        target = self.bank.tensor(batch.r) + self.bank.tensor(batch.discount) * q_next
+        self.q_network.fit(batch, target, self.q_network.frames(batch.s, trials, self._shifts(trials)))
 
     def epsilon(self, *, frames: int, steps: int) -> float:
         """1 while the memory is first filled, then a line."""

@@ -177,6 +177,8 @@ class AtariEnvironment:
         self._previous_screen[:] = state["previous_screen"]
         self._current_screen[:] = state["current_screen"]
         self._last_action = int(state["last_action"])
+        if not 0 <= self._last_action < NUM_ACTIONS:
+            raise DamagedFileError(f"The emulator's last action is {self._last_action}: the state is damaged.")
         self._episode_frames = int(state["episode_frames"])
         self._terminated = bool(state["terminated"])
         self._is_playing = bool(state["is_playing"])

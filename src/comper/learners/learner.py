@@ -160,9 +160,10 @@ class QLearner(Learner):
         chosen = [epsilon_greedy(row, e, rng) for row, e, rng in zip(q, epsilon, rngs, strict=True)]
         return np.array(chosen), q[np.arange(len(chosen)), chosen]
 
-    def fit(self, batch: Batch, target: Tensor) -> Tensor:
-        """One update of Θ towards the targets (n, B). Return Q(s, a) as it was before."""
-        inputs = (self._bank.gather(batch.s, batch.trials), self._bank.tensor(batch.a), target)
+    def fit(self, batch: Batch, target: Tensor, frames: Tensor | None = None) -> Tensor:
+        """One update of Θ towards the targets (n, B); `frames` may stand for those of s. Return Q(s, a) as it was before."""
+        frames = self._bank.gather(batch.s, batch.trials) if frames is None else frames
+        inputs = (frames, self._bank.tensor(batch.a), target)
         losses, q = self._update(self._loss_function, *inputs, trials=batch.trials)
         self.loss.add(losses / batch.a.shape[1], batch.trials)
         return q

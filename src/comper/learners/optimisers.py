@@ -298,6 +298,8 @@ class Optimiser:
         """Read back what `state_dict` wrote."""
         for name, groups in self.averages.items():
             overwrite(self._population.of_trial(groups, trial), state[name])
+        if not 0 <= state["num_updates"] < 2**53:
+            raise ValueError(f"{state['num_updates']} updates.")
         self._num_updates[trial] = state["num_updates"]
 
 

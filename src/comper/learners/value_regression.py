@@ -16,25 +16,21 @@ class ValueLearner(QLearner):
     """The networks Q(s, ·; Θ) of T trials, fitted to values of several actions of a state at once."""
 
     def fit_values(
-        self,
-        states: NDArray[np.int64],
-        targets: NDArray[np.float32],
-        weights: NDArray[np.float32],
-        trials: Sequence[int],
-        *,
-        shifts: NDArray[np.int64] | None = None,
+        self, frames: Tensor, targets: NDArray[np.float32], weights: NDArray[np.float32], trials: Sequence[int]
     ) -> Tensor:
-        """One update of Θ towards values (n, B, A) of states (n, B, history), each with its weight.
+        """One update of Θ towards values (n, B, A) of states given by their frames, each value with its weight.
 
-        `shifts` (n, B, 2) moves the picture of each state by so many pixels. Return Q(s, ·) as it was before, (n, B, A).
+        Return Q(s, ·) as it was before, (n, B, A).
         """
-        frames = self._bank.gather(states, trials)
-        if shifts is not None:
-            frames = shifted(frames, self._bank.tensor(shifts))
         inputs = (frames, self._bank.tensor(targets), self._bank.tensor(weights))
         losses, q = self._update(weighted_huber_loss, *inputs, trials=trials)
-        self.loss.add(losses / states.shape[1], trials)
+        self.loss.add(losses / targets.shape[1], trials)
         return q
+
+    def frames(self, states: NDArray[np.int64], trials: Sequence[int], shifts: NDArray[np.int64] | None = None) -> Tensor:
+        """The frames of states (n, B, history); `shifts` (n, B, 2) moves the picture of each by so many pixels."""
+        frames = self._bank.gather(states, trials)
+        return frames if shifts is None else shifted(frames, self._bank.tensor(shifts))
 
 
 def weighted_huber_loss(network: Network, s: Tensor, targets: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:

@@ -10,12 +10,14 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 Ids = Sequence[int] | npt.NDArray[np.integer[Any]]
+MAX_REFERENCES = 2**48
+"""To one frame; more than any memory can hold, and far from the end of 64 bits."""
 
 
 class PixelStorage(Protocol):
@@ -275,6 +277,8 @@ class FrameStore:
         ids, counts, frames = (np.asarray(state[name]) for name in ("ids", "counts", "frames"))
         if frames.shape != (len(ids), *self.shape) or frames.dtype != self.dtype:
             raise ValueError(f"state of frames {frames.dtype}{frames.shape[1:]}: the store holds {self.dtype}{self.shape}.")
+        if counts.shape != ids.shape or counts.min(initial=1) < 1 or counts.max(initial=1) > MAX_REFERENCES:
+            raise ValueError("frames that nobody, or nobody can, refer to.")
         capacity, end = self.capacity, int(ids.max(initial=-1)) + 1
         while capacity < end:
             capacity *= 2
@@ -292,6 +296,13 @@ class FrameStore:
             key = self._hash(self._pixels.content(i))
             self._list(key, (*self._ids_of(key), i))
 
+    def check_references(self, ids: npt.NDArray[np.integer[Any]]) -> None:
+        """Refuse frame ids, each once for each time it is referred to, that this store holds less often or not at all."""
+        if ids.size and not 0 <= ids.min() <= ids.max() < len(self._counts):
+            raise ValueError("frames are referred to that are not held.")
+        if (np.bincount(ids.astype(np.int64), minlength=len(self._counts)) > np.array(self._counts, np.int64)).any():
+            raise ValueError("frames are referred to more often than is counted.")
+
     def check_valid(self) -> tuple[bool, str]:
         """Whether the invariants hold, and the first that does not."""
         held = [i for i, count in enumerate(self._counts) if count]
@@ -308,6 +319,13 @@ class FrameStore:
         }
         broken = [claim for claim, holds in claims.items() if not holds]
         return not broken, broken[0] if broken else "valid"
+
+
+class Held(NamedTuple):
+    """What a memory refers to: frame ids, once for each time, and actions."""
+
+    frames: npt.NDArray[np.integer[Any]]
+    actions: npt.NDArray[np.integer[Any]]
 
 
 class ObservationHistory:
@@ -352,3 +370,9 @@ class ObservationHistory:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Read back what `state_dict` wrote. The frame store's own state has counted these references already."""
         self._previous, self.state = tuple(state["previous"].tolist()), tuple(state["state"].tolist())
+        if len(self.state) != self._length or len(self._previous) not in (0, self._length):
+            raise ValueError(f"a state of {len(self.state)} frames, expected {self._length}.")
+
+    def frame_references(self) -> npt.NDArray[np.int64]:
+        """Every frame id held, once for each time it is held."""
+        return np.array(self._previous + self.state, np.int64)

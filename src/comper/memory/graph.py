@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from comper.memory.frames import FrameStore
-from comper.memory.indexes import NO_MATCH, TransitionKey, make_index
+from comper.memory.frames import FrameStore, Held
+from comper.memory.indexes import NO_MATCH, TransitionKey, held_by, make_index
 from comper.memory.propagation import NO_NODE, Layout, ValueRule, layout_of, solve, terms_of, travelled
 from comper.memory.transitions import Transition
 
@@ -312,13 +312,20 @@ class TransitionGraph:
 
     def check_valid(self) -> tuple[bool, str]:
         """Whether the invariants hold, and the first that does not."""
-        n = self.num_edges
+        n, nodes = self.num_edges, self._pairs[0]
         source, target = self._edges["source"][:n], self._edges["target"][:n]
+        if not (_are_within(source, 0, self._end) and _are_within(target, NO_NODE, self._end)):
+            return False, "edges join nodes"
         degree = np.bincount(source, minlength=self._end) + np.bincount(target[target != NO_NODE], minlength=self._end)
         claims = {
             "nodes know the number of their edges": bool((degree == self._nodes["degree"][: self._end]).all()),
             "a node without an edge is free": sorted(self._free) == np.flatnonzero(degree == 0).tolist(),
-            "the index knows the nodes": len(self._index) == self.num_nodes,
+            "the index knows the nodes": np.array_equal(np.sort(held_by(self._index)[0]), np.flatnonzero(degree)),
+            "states are of frames that are held": self._are_held(np.flatnonzero(degree)),
+            "pairs to replay are of nodes": _are_within(nodes, 0, self._end)
+            and nodes.shape == self._pairs[1].shape == self._replay_weights.shape,
+            "replay is drawn from rising weights": bool((np.diff(self._replay_weights, prepend=0.0) >= 0).all()),
+            "counters are not negative": min(self._num_forgotten, self._num_questions, self.num_visits) >= 0,
             "edges are numbered in the order in which they came": list(self._edge_rows.values())
             == list(range(self._num_forgotten, self._num_forgotten + n)),
             "tries are the visits of the edges": int(self._nodes["tries"][: self._end].sum())
@@ -327,6 +334,10 @@ class TransitionGraph:
         }
         broken = [claim for claim, holds in claims.items() if not holds]
         return (False, broken[0]) if broken else self._index.check_valid()
+
+    def _are_held(self, nodes: NDArray[np.int64]) -> bool:
+        ids = np.unique(self._nodes["state"][nodes])
+        return _are_within(ids, 0, self.frames.capacity) and all(map(self.frames.references, ids.tolist()))
 
     # State.
 
@@ -356,6 +367,17 @@ class TransitionGraph:
         self._pairs, self._replay_weights = (nodes.copy(), actions.copy()), np.array(state["replay_weights"])
         num_passes, *rest = state["travel"].tolist()
         self.travel = Travel(int(num_passes), *rest)
+        is_valid, broken = self.check_valid()
+        if not is_valid:
+            raise ValueError(f"not so: {broken}.")
+
+    def held(self) -> Held:
+        """The frames of its states and the actions of its edges; the index alone refers to frames."""
+        return Held(held_by(self._index)[1], np.concatenate([self._edges["action"][: self.num_edges], self._pairs[1]]))
+
+
+def _are_within(numbers: NDArray[Any], low: int, end: int) -> bool:
+    return not numbers.size or bool(low <= numbers.min() and numbers.max() < end)
 
 
 class TransitionGraphs:
@@ -384,3 +406,7 @@ class TransitionGraphs:
     def load_state_dict(self, trial: int, state: dict[str, Any]) -> None:
         """Read back what `state_dict` wrote."""
         self._graphs[trial].load_state_dict(state)
+
+    def held(self, trial: int) -> Held:
+        """The frames and actions that one trial refers to."""
+        return self._graphs[trial].held()

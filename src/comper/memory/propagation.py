@@ -23,6 +23,7 @@ Ints = NDArray[np.int64]
 NO_NODE = -1
 """What follows a game over."""
 UNTRIED = ("max", "chosen", "ignored")
+TRUST_GROWS = ("state", "best-action", "never")
 NEGLIGIBLE = 1e-9
 """A chain ends where less than this share of what follows would arrive at its beginning."""
 
@@ -83,8 +84,10 @@ class ValueRule:
     """The network's value of a tried action counts as so many visits of it."""
     trust: float = 1.0
     """λ: V(s) = λ (as above) + (1 - λ) max Q(s, ·) of the network, as in Peng's Q(λ)."""
-    trust_grows: bool = False
-    """Whether λ is that of a state that was left once, and goes towards 1 with the number of times n: n / (n + 1/λ - 1)."""
+    trust_grows: str = "never"
+    """`state`, `best-action`: λ is that of one visit and goes towards 1 with their number n as n / (n + 1/λ - 1); visits of
+    the state, or of the action that is the best there by the network. A state left a hundred times by one action may have a
+    better one: by the first rule only what was tried counts there, by the second the network's word keeps its weight."""
     bonus: float = 0.0
     """β: an action pays β/√n more after n visits. With it an untried action is taken for as good as the network's best one,
     and β more: its own value says little, since nobody ever fitted it."""
@@ -116,6 +119,8 @@ def terms_of(layout: Layout, rule: ValueRule, q: NDArray[np.float32], q_chooser:
     """The equations for Q-values (N, A) of a network; another's, `q_chooser`, may choose which of them is the best."""
     if rule.untried not in UNTRIED:
         raise ValueError(f"untried = {rule.untried!r}: must be one of {', '.join(UNTRIED)}.")
+    if rule.trust_grows not in TRUST_GROWS:
+        raise ValueError(f"trust_grows = {rule.trust_grows!r}: must be one of {', '.join(TRUST_GROWS)}.")
     chooser = q if q_chooser is None else q_chooser
     is_tried = np.zeros(q.shape, np.bool_)
     is_tried[layout.pair_node, layout.pair_action] = True
@@ -137,17 +142,19 @@ def terms_of(layout: Layout, rule: ValueRule, q: NDArray[np.float32], q_chooser:
     prior = (1 - factor) * q[layout.pair_node, layout.pair_action]
     edge_bonus = np.repeat(rule.bonus / np.sqrt(layout.pair_visits), layout.num_outcomes)
     discount = np.where(layout.target == NO_NODE, 0.0, rule.discount)
-    trust = _trust(layout, rule)
+    trust = _trust(layout, rule, best)
     return Terms(layout, layout.reward + edge_bonus, discount, factor, prior, is_allowed, other, anchor, trust)
 
 
-def _trust(layout: Layout, rule: ValueRule) -> Floats:
-    """λ of every state."""
-    trust = np.full(layout.num_nodes, rule.trust)
-    if rule.trust_grows and rule.trust > 0 and len(layout.inner):
-        visits = np.add.reduceat(layout.pair_visits, layout.node_start)
-        trust[layout.inner] = visits / (visits + 1 / rule.trust - 1)
-    return trust
+def _trust(layout: Layout, rule: ValueRule, best: Ints) -> Floats:
+    """λ of every state; `best` (N,) is the best action by the network."""
+    visits = np.ones(layout.num_nodes)
+    if rule.trust_grows == "state" and len(layout.inner):
+        visits[layout.inner] = np.add.reduceat(layout.pair_visits, layout.node_start)
+    elif rule.trust_grows == "best-action":
+        is_best = best[layout.pair_node] == layout.pair_action
+        visits[layout.pair_node[is_best]] = layout.pair_visits[is_best]
+    return np.full(layout.num_nodes, rule.trust) if rule.trust == 0 else visits / (visits + 1 / rule.trust - 1)
 
 
 def _at(q: NDArray[np.float32] | NDArray[np.bool_], actions: Ints) -> Floats:

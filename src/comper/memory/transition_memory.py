@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from comper.memory.frames import FrameStore
-from comper.memory.indexes import NO_MATCH, SimilarityIndex, TransitionKey
+from comper.memory.frames import FrameStore, Held
+from comper.memory.indexes import NO_MATCH, SimilarityIndex, TransitionKey, held_by
 from comper.memory.transitions import Batch, Sample, Transition, TransitionBatch, TransitionTable
 
 NO_SET = -1
@@ -192,16 +192,26 @@ class TransitionMemory:
 
     def check_valid(self) -> tuple[bool, str]:
         """Check that TM, TMI and the frame store agree."""
-        queued = [s for s in self._queue if self._is_known(np.int64(s)) and self._is_in_tm[self._row(s)]]
-        if len(queued) != self._size or len(set(queued)) != self._size:
-            return False, f"{self._size} sets in TM, but {len(queued)} in its queue."
-        if len(self.tmi) != self.num_sets:
-            return False, f"TMI knows {len(self.tmi)} sets, TM {self.num_sets}."
-        if self._is_in_tm[self.num_sets :].any():
-            return False, "a row that holds no set is marked as in TM."
-        if int(self.set_sizes.min(initial=1)) < 1:
-            return False, "a remembered set has no member."
-        return self.frames.check_valid()
+        broken = self._broken()
+        return (False, broken) if broken else self.frames.check_valid()
+
+    def _broken(self) -> str:
+        """What TM and TMI do not agree on."""
+        queue = np.array(self._queue, np.int64)
+        known = np.arange(self._next_set_id - self.num_sets, self._next_set_id)
+        queued = queue[self._is_known(queue) & self._is_in_tm[self._row(queue)]]
+        claims = {
+            f"{self._size} sets in TM, but {len(queued)} in its queue.": len(np.unique(queued)) == len(queued) == self._size,
+            f"TMI knows {len(self.tmi)} sets, TM {self.num_sets}.": np.array_equal(np.sort(held_by(self.tmi)[0]), known),
+            "a row that holds no set is marked as in TM.": not self._is_in_tm[self.num_sets :].any(),
+            "a remembered set has no transition.": self._table.has_rows(self.num_sets),
+            "a remembered set has no member.": int(self.set_sizes.min(initial=1)) >= 1,
+            "a set has no Q-value.": int(self._num_q[: self.num_sets].min(initial=1)) >= 1,
+            "a counter is negative.": 0 <= self._size <= self._peak and self.similar_hits >= 0,
+            "a set is followed by one that never was.": self._successor.max() < max(1, self._next_set_id)
+            and self._successor.min() >= NO_SET,
+        }
+        return next((claim for claim, holds in claims.items() if not holds), "")
 
     def state_dict(self) -> dict[str, Any]:
         """Everything but the frames, which the store saves."""
@@ -225,6 +235,15 @@ class TransitionMemory:
             raise ValueError("the set before is none of those stored")
         for name, column in self._columns().items():
             column[...] = state[name]
+        if not 0 <= self._next_set_id < 2**62:
+            raise ValueError("more sets than there can be.")
+        if broken := self._broken():
+            raise ValueError(broken)
+
+    def held(self) -> Held:
+        """The frames and actions of its sets, and the frames of their representatives."""
+        table = self._table.held()
+        return Held(np.concatenate([table.frames, held_by(self.tmi)[1]]), table.actions)
 
     def _columns(self) -> dict[str, NDArray[Any]]:
         return {
@@ -237,6 +256,10 @@ class TransitionMemory:
 
     def _row(self, set_id: Any) -> Any:
         return set_id % self.capacity
+
+    def knows(self, set_ids: NDArray[np.int64]) -> bool:
+        """Whether all of these sets are remembered."""
+        return bool(self._is_known(set_ids).all())
 
     def _is_known(self, set_id: Any) -> Any:
         return (set_id >= self._next_set_id - self.capacity) & (set_id < self._next_set_id)
@@ -277,7 +300,7 @@ class ReducedTransitionMemory:
     """
 
     def __init__(self, tm: TransitionMemory):
-        self._capacity = tm.capacity
+        self._tm, self._capacity = tm, tm.capacity
         self._members = np.zeros(tm.capacity, np.int64)
         self._place = np.full(tm.capacity, ABSENT, np.int64)  # the position in _members of the set in each row
         self._size = 0
@@ -339,7 +362,9 @@ class ReducedTransitionMemory:
         return {"members": self._members[: self._size].copy()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Read back what `state_dict` wrote."""
+        """Read back what `state_dict` wrote. TM must have been read back before."""
+        if not self._tm.knows(state["members"]):
+            raise ValueError("RTM holds a set that TM does not know.")
         self.replace(state["members"])
 
 
@@ -388,6 +413,10 @@ class TransitionMemories:
     def state_dict(self, trial: int) -> dict[str, Any]:
         """One trial's TM and TMI; its frames are saved beside them."""
         return self._memories[trial].state_dict()
+
+    def held(self, trial: int) -> Held:
+        """The frames and actions that one trial refers to."""
+        return self._memories[trial].held()
 
     def load_state_dict(self, trial: int, state: dict[str, Any]) -> None:
         """Read back what `state_dict` wrote."""

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from comper.memory.frames import FrameStore
+from comper.memory.frames import FrameStore, Held
 
 
 class Transition(NamedTuple):
@@ -138,6 +138,10 @@ class TransitionTable:
         written = self._is_written
         return np.concatenate([self._s[written].ravel(), self._s_next[written].ravel()])
 
+    def held(self) -> Held:
+        """The frames and actions of the rows that are written."""
+        return Held(self.frame_references(), self._a[self._is_written])
+
     @property
     def bytes_per_row(self) -> int:
         return sum(column.nbytes for column in self._columns().values()) // self.capacity
@@ -152,6 +156,12 @@ class TransitionTable:
             if state[name].shape != column.shape:
                 raise ValueError(f"{name}: saved with shape {state[name].shape}, expected {column.shape}.")
             column[...] = state[name]
+        if not np.isin(self._continues, (0, 1)).all():
+            raise ValueError("a transition neither ends nor continues.")
+
+    def has_rows(self, num_rows: int) -> bool:
+        """Whether the first rows, so many, are written and no others."""
+        return bool(self._is_written[:num_rows].all()) and not self._is_written[num_rows:].any()
 
     def _columns(self) -> dict[str, NDArray[Any]]:
         return {
@@ -220,13 +230,14 @@ class ReplayMemory:
 
     def check_valid(self) -> tuple[bool, str]:
         """Check that every row up to the size holds a transition."""
-        references = len(self._table.frame_references())
-        expected = len(self) * 2 * self._table.history_length
-        if references != expected:
-            return False, f"{references} frame references, expected {expected}."
-        if self._is_last[len(self) :].any():
-            return False, "a row that holds no transition ends an episode."
-        return self.frames.check_valid()
+        broken = self._broken()
+        return (False, broken) if broken else self.frames.check_valid()
+
+    def _broken(self) -> str:
+        """What is wrong with the rows."""
+        if self._num_added < 0 or not self._table.has_rows(len(self)):
+            return f"not the first {len(self)} rows are written."
+        return "a row that holds no transition ends an episode." if self._is_last[len(self) :].any() else ""
 
     def state_dict(self) -> dict[str, Any]:
         """Everything but the frames, which the store saves."""
@@ -237,6 +248,12 @@ class ReplayMemory:
         self._table.load_state_dict(state["table"])
         self._is_last[...] = state["is_last"]
         self._num_added = int(state["num_added"])
+        if broken := self._broken():
+            raise ValueError(broken)
+
+    def held(self) -> Held:
+        """The frames and actions of its transitions."""
+        return self._table.held()
 
 
 class ReplayMemories:
@@ -289,3 +306,7 @@ class ReplayMemories:
     def load_state_dict(self, trial: int, state: dict[str, Any]) -> None:
         """Read back what `state_dict` wrote."""
         self._memories[trial].load_state_dict(state)
+
+    def held(self, trial: int) -> Held:
+        """The frames and actions that one trial refers to."""
+        return self._memories[trial].held()

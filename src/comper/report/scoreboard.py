@@ -9,6 +9,7 @@ import numpy as np
 
 from comper.errors import printable
 from comper.report.facts import Floors, all_floors, floor_of, num_scored_episodes
+from comper.runs.logs import Array
 from comper.runs.reader import RecordedTrial, read_run
 
 COLUMNS = ("game", "seed", "episodes", "frames", "steps", "score", "floor", "reached by", "run folder")
@@ -18,20 +19,26 @@ EXPLANATION = "score: mean of the last episodes, while learning; floor: the scor
 def scoreboard(folders: Sequence[Path], measured: Path | None = None) -> str:
     """Scores and floors of finished runs as aligned text; `measured` is a file of floors that a user has measured."""
     floors = all_floors(measured)
-    rows = [_row(folder, floors) for folder in folders]
-    widths = [max(len(row[i]) for row in [COLUMNS, *rows]) for i in range(len(COLUMNS))]
-    lines = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in [COLUMNS, *rows]
-    ]
-    return "\n".join([*lines, "", EXPLANATION])
+    return "\n".join([aligned([COLUMNS, *(_row(folder, floors) for folder in folders)]), "", EXPLANATION])
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> str:
+    """A table as text: each column as wide as its widest cell."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
 
 
 def _row(folder: Path, floors: Floors) -> tuple[str, ...]:
     trial = read_run(folder)
-    last = trial.scores[-num_scored_episodes(trial) :]
+    last = last_scores(trial)
     score = f"{np.mean(last):,.1f} (last {len(last)})" if last.size else "-"
     counts = (f"{count:,}" for count in (trial.scores.size, trial.total_frames, trial.total_steps))
     return (trial.game, str(trial.seed), *counts, score, *_floor(trial, floors), printable(str(folder)))
+
+
+def last_scores(trial: RecordedTrial) -> Array:
+    """The scores of the last episodes, whose mean is the trial's score."""
+    return trial.scores[-num_scored_episodes(trial) :]
 
 
 def _floor(trial: RecordedTrial, floors: Floors) -> tuple[str, str]:

@@ -193,7 +193,7 @@ def _is_list_of_text(value: Any) -> bool:
 
 
 def _are_trials(value: Any) -> bool:
-    return isinstance(value, list) and all(map(_is_trial, value))
+    return isinstance(value, list) and all(map(_is_trial, value)) and len(set(value)) == len(value)
 
 
 def _is_trial(value: Any) -> bool:
@@ -219,7 +219,7 @@ _RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     **dict.fromkeys(("device", "cpu_capability", "network", "commit", "created", "config_sha256"), (_is_text, "text")),
     **dict.fromkeys(("finished", "source", "source_file", "source_sha256"), (_is_text, "text")),
     **dict.fromkeys(("trusted_code", "remarks"), (_is_list_of_text, "a list of texts")),
-    "population": (_are_trials, "a list of trials"),
+    "population": (_are_trials, "a list of different trials"),
     **dict.fromkeys(("identity", "versions"), (_is_text_by_text, "texts by name")),
     **dict.fromkeys(("started_from", "changed"), (lambda value: isinstance(value, dict), "an object")),
     "learns": (lambda value: isinstance(value, bool), "true or false"),

@@ -20,8 +20,8 @@ Arrays = dict[str, NDArray[Any]]
 Nested = Mapping[str, Any]
 """A dictionary of dictionaries; its leaves are arrays, tensors, bytes or what JSON can hold."""
 
-PARSING_ERRORS = (ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError, RecursionError, MemoryError)
-"""What parsing a file of wrong content may raise; the callers turn it into one sentence."""
+PARSING_ERRORS = (ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError, RecursionError)
+"""What parsing a file of wrong content may raise; the callers turn it into one sentence. A want of memory is none of it."""
 
 
 def pack(state: Nested) -> tuple[bytes, bytes]:
@@ -41,6 +41,8 @@ def unpack(tensors: bytes, text: bytes) -> dict[str, Any]:
         arrays = safetensors.numpy.load(tensors)
         plain = json.loads(text)
         kinds, values = dict(plain["kinds"]), dict(plain["values"])
+        if (broken := _not_finite(arrays, values)) is not None:  # `pack` writes no such state
+            raise DamagedFileError(f"A saved state holds NaN or infinity ({broken}).")
         return nest({path: _revived(array, kinds.get(path, "array")) for path, array in arrays.items()} | values)
     except (safetensors.SafetensorError, *PARSING_ERRORS) as error:
         raise DamagedFileError(f"A saved state cannot be read ({type(error).__name__}).") from None
@@ -82,6 +84,29 @@ def nest(flat: Mapping[str, Any]) -> dict[str, Any]:
     return nested
 
 
+def first_difference(state: Nested, other: Nested) -> str | None:
+    """The first path at which two states are not the same: kind, form or content; None where they are."""
+    one, two = _leaves(state), _leaves(other)
+    return next((path for path in sorted({*one, *two}) if not _is_same(one.get(path), two.get(path))), None)
+
+
+def _leaves(state: Nested) -> dict[str, tuple[str, Any]]:
+    """Path -> kind, and an array or JSON."""
+    arrays: Arrays = {}
+    kinds: dict[str, str] = {}
+    values: dict[str, Any] = {}
+    _flatten(state, (), arrays, kinds, values)
+    texts = {path: ("value", json.dumps(value, sort_keys=True)) for path, value in values.items()}
+    return texts | {path: (kinds.get(path, "array"), array) for path, array in arrays.items()}
+
+
+def _is_same(one: tuple[str, Any] | None, two: tuple[str, Any] | None) -> bool:
+    if one is None or two is None or one[0] != two[0]:
+        return False
+    a, b = one[1], two[1]
+    return bool(a == b) if one[0] == "value" else a.dtype == b.dtype and np.array_equal(a, b)
+
+
 def check_same_shapes(weights: Nested, own: Nested) -> None:
     """Refuse weights of other networks than an agent has."""
     if _shapes(weights) != _shapes(own):
@@ -111,10 +136,15 @@ def _flatten(node: Nested, path: tuple[str, ...], arrays: Arrays, kinds: dict[st
 
 def _require_finite(arrays: Arrays, values: dict[str, Any]) -> None:
     """Never save what has diverged: the checkpoints before it are the good ones."""
+    if (broken := _not_finite(arrays, values)) is not None:
+        raise DivergedError(f"learning diverged: {broken} holds NaN or infinity. Try a smaller step_size.")
+
+
+def _not_finite(arrays: Arrays, values: dict[str, Any]) -> str | None:
+    """The first path of a NaN or an infinity."""
     broken = [name for name, a in arrays.items() if np.issubdtype(a.dtype, np.floating) and not np.isfinite(a).all()]
     broken += [name for name, value in values.items() if isinstance(value, float) and not math.isfinite(value)]
-    if broken:
-        raise DivergedError(f"learning diverged: {broken[0]} holds NaN or infinity. Try a smaller step_size.")
+    return broken[0] if broken else None
 
 
 def _revived(array: NDArray[Any], kind: str) -> Any:

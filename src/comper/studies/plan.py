@@ -38,6 +38,8 @@ from comper.training.train import MAX_TRIALS, find_environments
 
 SHARED_KEYS = ("environments", "seeds", "settings")
 TOP_KEYS = (*SHARED_KEYS, "agents", "agent", "grid", "variants")
+SEARCH = "search"
+"""A table of settings to be searched for; `comper.studies.search` reads it."""
 VARIANT_KEYS = ("name", "agent", *SHARED_KEYS)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=+-]{0,99}")
 
@@ -99,25 +101,34 @@ def read_plan(given: str, *, trusted: Sequence[str] = ()) -> Plan:
     """Read and check a plan: a TOML file, or `paper`. Code from outside comper that it names must be trusted."""
     if given == "paper":
         with resources.as_file(resources.files("comper.studies") / "paper.toml") as path:
-            return _checked(path, "paper", tuple(trusted))
+            return make_plan(read_settings(path), "paper", path.read_bytes(), where=str(path), trusted=trusted)
+    path = plan_file(given)
+    content = read_settings(path)
+    if SEARCH in content:
+        raise UsageError(f"{path}: has a [search], which `comper search {path}` carries out.")
+    return make_plan(content, path.stem, path.read_bytes(), where=str(path), trusted=trusted)
+
+
+def plan_file(given: str) -> Path:
+    """The file of a plan, by its name."""
     path = Path(given)
     if path.suffix != ".toml":
         raise UsageError(f"{given}: a plan is a .toml file, or `paper`.")
-    return _checked(path, path.stem, tuple(trusted))
+    return path
 
 
-def _checked(path: Path, name: str, trusted: tuple[str, ...]) -> Plan:
-    content = read_settings(path)
-    _require_known(content, TOP_KEYS, where=str(path))
+def make_plan(content: Mapping[str, Any], name: str, text: bytes, *, where: str, trusted: Sequence[str]) -> Plan:
+    """Check the content of a plan."""
+    require_known(content, TOP_KEYS, where=where)
     shared = {key: content[key] for key in SHARED_KEYS if key in content}
-    variants = tuple(_variant(entry, where, trusted) for where, entry in _entries(content, shared, str(path)))
+    variants = tuple(_variant(entry, place, tuple(trusted)) for place, entry in _entries(content, shared, where))
     names = [variant.name for variant in variants]
     for variant, count in Counter(names).items():
         if count > 1:
-            raise UsageError(f"{path}: two variants are called {variant!r}.")
-    plan = Plan(name, path.read_bytes(), variants)
+            raise UsageError(f"{where}: two variants are called {variant!r}.")
+    plan = Plan(name, text, variants)
     if len(plan.trials) > MAX_TRIALS:
-        raise UsageError(f"{path}: {len(plan.trials):,} trials; a study has at most {MAX_TRIALS:,}.")
+        raise UsageError(f"{where}: {len(plan.trials):,} trials; a study has at most {MAX_TRIALS:,}.")
     return plan
 
 
@@ -135,7 +146,7 @@ def _entries(content: Mapping[str, Any], shared: dict[str, Any], where: str) -> 
     for number, entry in enumerate(entries, start=1):
         place = f"{where}: variant {number}"
         _of_type(entry, dict, place, "a table")
-        _require_known(entry, VARIANT_KEYS, where=place)
+        require_known(entry, VARIANT_KEYS, where=place)
         if not isinstance(entry.get("name"), str):
             raise UsageError(f"{place}: it needs a name.")
         place = f"{where}: variant {entry['name']!r}"
@@ -206,7 +217,8 @@ def _of_type(value: Any, kind: type, where: str, expected: str) -> Any:
     return value
 
 
-def _require_known(content: Mapping[str, Any], known: Sequence[str], *, where: str) -> None:
+def require_known(content: Mapping[str, Any], known: Sequence[str], *, where: str) -> None:
+    """Refuse a table with a key that nobody reads."""
     for key in content:
         if key not in known:
             near = difflib.get_close_matches(key, known, n=1)

@@ -18,13 +18,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from comper.errors import ComperError, LockedError, ResourceError, StoppedError, UsageError, WorkerDiedError, explained
+from comper.errors import ComperError, LockedError, ResourceError, StoppedError, UsageError, WorkerDiedError
 from comper.runs.files import write_atomically
 from comper.runs.folder import CHECKPOINTS_FOLDER, MANIFEST_FILE
 from comper.studies.study import StudyJob
-from comper.training.display import Audience, TrialStatus, status_of
-from comper.training.loop import Observer, Trial
-from comper.training.pool import Errors, Follow, Work
+from comper.training.display import TrialStatus
+from comper.training.loop import Observer
+from comper.training.pool import Errors, Follow, TellingObserver, Work, error_of
 from comper.training.signals import StopRequest
 
 Files = dict[str, bytes]
@@ -251,7 +251,7 @@ def _carry_out(
     `seen` is whether it does, or the token by which it finds out.
     """
     if seen is True or (isinstance(seen, str) and _reads(job.out / TOKEN_FILE, seen)):
-        return _error_of(work, job, _NodeAudience(number, mailbox, {})), {}
+        return error_of(work, job, _NodeAudience(number, mailbox, {})), {}
     if files is None:
         return FilesNeededError("The study's folder is not seen here."), {}
     with tempfile.TemporaryDirectory(prefix="comper-study-") as folder:
@@ -260,7 +260,7 @@ def _carry_out(
             if content:
                 write_run_files(here[path], content)
         local = replace(job, paths=tuple(here[str(path)] for path in job.paths), out=Path(folder))
-        error = _error_of(work, local, _NodeAudience(number, mailbox, here))
+        error = error_of(work, local, _NodeAudience(number, mailbox, here))
         return error, {path: read_run_files(place) for path, place in here.items()}
 
 
@@ -269,16 +269,6 @@ def _reads(path: Path, token: str) -> bool:
         return path.read_text() == token
     except OSError:
         return False
-
-
-def _error_of(work: Work, job: StudyJob, audience: Audience) -> ComperError | None:
-    try:
-        work(job, audience)
-    except ComperError as error:
-        return error
-    except Exception as error:
-        return explained(error)
-    return None
 
 
 class _NodeAudience:
@@ -299,7 +289,7 @@ class _NodeAudience:
 
     @contextmanager
     def watching(self, frames: int, metric_labels: Mapping[str, str]) -> Iterator[Observer]:
-        yield _NodeObserver(self, frames, metric_labels)
+        yield TellingObserver(self.tell, TELL_SECONDS, frames=frames, metric_labels=metric_labels)
 
     def tell(self, statuses: Sequence[TrialStatus]) -> None:
         """Leave word, with the checkpoints that are new; what was answered before may be a request to stop."""
@@ -320,20 +310,6 @@ class _NodeAudience:
                 self._sent[path] = newest
                 new[path] = read_run_files(place)
         return new
-
-
-class _NodeObserver:
-    def __init__(self, audience: _NodeAudience, frames: int, metric_labels: Mapping[str, str]) -> None:
-        self._audience, self._frames, self._labels = audience, frames, metric_labels
-        self._told = 0.0
-
-    def after_step(self, trials: Sequence[Trial], step: int) -> None:
-        if time.monotonic() - self._told >= TELL_SECONDS or not any(trial.is_running for trial in trials):
-            self._told = time.monotonic()
-            self._audience.tell([status_of(trial, step, frames=self._frames, metric_labels=self._labels) for trial in trials])
-
-    def after_trial(self, trial: Trial) -> None:
-        """Nothing: the next step tells it."""
 
 
 # A run folder as bytes, for nodes that do not see it.

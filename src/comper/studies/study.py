@@ -146,33 +146,44 @@ def _is_finished(trial: PlannedTrial, path: Path) -> bool:
     return manifest.is_finished
 
 
-def run_study(study: Study, options: RunOptions, *, command: str, run: Runner = run_jobs) -> list[Path]:
-    """Run what is not finished, report on everything, and return all run folders. `command` goes on after an interruption."""
-    device = options.torch_device()
-    jobs = study.jobs(options, device)
+def run_study(study: Study, options: RunOptions, *, command: str, run: Runner = run_jobs, place: str = "") -> list[Path]:
+    """Run what is not finished, report on everything, and return all run folders.
+
+    `command` goes on after an interruption; `place` says where jobs are carried out, if not in processes here.
+    """
     _keep_plan(study)
-    refused: Refused = {}
-    if jobs:
-        if options.show_progress:
-            print_line(summary(study, len(jobs), study.num_processes(options, device)))
-        variants, trials = [job.variant for job in jobs], [job.trials for job in jobs]
-        with study_table(variants, trials, is_watched=options.show_progress) as table, stop_requests() as request:
-            num_processes = min(len(jobs), study.num_processes(options, device))
-            errors = run(carry_out, jobs, num_processes=num_processes, request=request, follow=table.update)
-        refused = unfinished_jobs(jobs, errors, request, hint=f"the same command goes on with it: `{command}`")
+    refused = run_trials(study, options, command=command, run=run, place=place)
     paths = [trial.path(study.out) for trial in study.plan.trials]
     _report(study.out, options.show_progress)
     missing = {path.absolute() for path in refused}
     return done_or_left_out([path for path in paths if path.absolute() not in missing], refused, "finished")
 
 
-def summary(study: Study, num_jobs: int, num_processes: int) -> str:
+def run_trials(study: Study, options: RunOptions, *, command: str, run: Runner = run_jobs, place: str = "") -> Refused:
+    """Run the trials that are not finished; return those that could not be, and why."""
+    device = options.torch_device()
+    jobs = study.jobs(options, device)
+    if not jobs:
+        return {}
+    if options.show_progress:
+        print_line(summary(study, len(jobs), study.num_processes(options, device), place))
+    variants, trials = [job.variant for job in jobs], [job.trials for job in jobs]
+    with study_table(variants, trials, is_watched=options.show_progress) as table, stop_requests() as request:
+        num_processes = min(len(jobs), study.num_processes(options, device))
+        errors = run(carry_out, jobs, num_processes=num_processes, request=request, follow=table.update)
+    return unfinished_jobs(jobs, errors, request, hint=f"the same command goes on with it: `{command}`")
+
+
+def summary(study: Study, num_jobs: int, num_processes: int, place: str = "") -> str:
     """What there is to do, in one line."""
-    done = f", {len(study.finished)} are finished" if study.finished else ""
-    jobs = f"{num_jobs} {'job' if num_jobs == 1 else 'jobs'}"
-    processes = f"{num_processes} {'process' if num_processes == 1 else 'processes'}"
-    num_trials = len(study.plan.trials)
-    return f"{study.plan.name}: {num_trials} trials{done}; {jobs} in {processes}, {study.frames:,} frames to go"
+    done = f", {len(study.finished)} of them finished" if study.finished else ""
+    place = place or f"in {_counted(num_processes, 'process', 'processes')}"
+    trials, jobs = _counted(len(study.plan.trials), "trial", "trials"), _counted(num_jobs, "job", "jobs")
+    return f"{study.plan.name}: {trials}{done}; {jobs} {place}, {study.frames:,} frames to go"
+
+
+def _counted(number: int, one: str, many: str) -> str:
+    return f"{number:,} {one if number == 1 else many}"
 
 
 def _keep_plan(study: Study) -> None:

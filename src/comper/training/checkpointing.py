@@ -11,14 +11,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from comper.agents.agent import Agent, TrialSetup
 from comper.environments.stepper import Stepper
-from comper.errors import DamagedFileError, StoppedError
+from comper.errors import DamagedFileError, StoppedError, UnusableStateError, is_memory_error
 from comper.memory.frame_archive import FrameArchive
 from comper.runs import checkpoints
 from comper.runs.checkpoints import Checkpoint
 from comper.runs.recorder import Recorder
-from comper.runs.states import PARSING_ERRORS, pack, unpack
+from comper.runs.states import PARSING_ERRORS, first_difference, pack, unpack
 from comper.training.loop import Trial
 from comper.training.randomness import generator_state, set_generator_state
 from comper.training.signals import StopRequest
@@ -46,6 +48,15 @@ COUNTERS: dict[str, Callable[[Any], bool]] = {
     "last_score": lambda value: value is None or _is_score(value),
 }
 """A trial's counters in a checkpoint, and what each may be."""
+
+
+_OWN_FORM = ("emulator", "game")
+"""Of an environment's state: what the emulator or the game itself writes, perhaps in other words the second time."""
+
+
+def _comparable(state: dict[str, Any]) -> dict[str, Any]:
+    environment = {name: value for name, value in state["environment"].items() if name not in _OWN_FORM}
+    return {**state, "environment": environment}
 
 
 class Schedule:
@@ -176,14 +187,30 @@ class Checkpointer:
         """Give a trial the state of a checkpoint, whose files have been checked."""
         where = saved.checkpoints[-1].path if saved.checkpoints else saved.record.path
         try:
-            self._load(saved, unpack(files[checkpoints.TENSORS_FILE], files[checkpoints.VALUES_FILE]), files)
+            state = unpack(files[checkpoints.TENSORS_FILE], files[checkpoints.VALUES_FILE])
+            self._load(saved, state, files)
+            self._check(saved, state)
         except DamagedFileError as error:
-            raise DamagedFileError(f"{where}: {error}") from None
+            raise UnusableStateError(f"{where}: {error}", where) from None
         except (RuntimeError, *PARSING_ERRORS) as error:  # RuntimeError: torch, when shapes differ
-            raise DamagedFileError(
-                f"{where}: the checkpoint is damaged, or not of this configuration ({type(error).__name__}: {error})."
-                " Move it away, and the run goes on from the one before it, or from its beginning."
+            if is_memory_error(error):
+                raise
+            raise UnusableStateError(
+                f"{where}: the checkpoint is damaged, or not of this configuration ({type(error).__name__}: {error}).", where
             ) from None
+
+    def _check(self, saved: SavedTrial, state: dict[str, Any]) -> None:
+        """Refuse a state that was taken over in part, or that speaks of frames and actions that are not there."""
+        again = self._state(saved) | {"frames": saved.archive.state_dict()}
+        if (path := first_difference(_comparable(state), _comparable(again))) is not None:
+            raise ValueError(f"{path} is not what was saved")
+        held = [part.held(saved.trial.number) for part in self._agent.parts.values() if hasattr(part, "held")]
+        saved.setup.frames.check_references(
+            np.concatenate([saved.trial.history.frame_references(), *(h.frames for h in held)])
+        )
+        actions = np.concatenate([np.zeros(1, np.int64), *(h.actions for h in held)])
+        if not 0 <= actions.min() <= actions.max() < self._environments.info.num_actions:
+            raise ValueError("a memory holds an action that the environment does not have")
 
     def _load(self, saved: SavedTrial, state: dict[str, Any], files: dict[str, bytes]) -> None:
         trial, setup = saved.trial, saved.setup

@@ -12,10 +12,20 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from comper.environments.environment import EnvironmentInfo, EnvironmentSpec
 from comper.environments.families import find_environment
-from comper.errors import ComperError, DamagedFileError, LeftOutError, ResourceError, StoppedError, UsageError
+from comper.errors import (
+    ComperError,
+    DamagedFileError,
+    LeftOutError,
+    ResourceError,
+    StoppedError,
+    UnusableStateError,
+    UsageError,
+    printable,
+)
+from comper.output import print_line
 from comper.progress import show_progress
 from comper.runs.checkpoints import Checkpoint
-from comper.runs.folder import CONFIG_FILE, MANIFEST_FILE
+from comper.runs.folder import CHECKPOINTS_FOLDER, CONFIG_FILE, MANIFEST_FILE
 from comper.runs.lock import RunLock
 from comper.runs.manifest import Manifest
 from comper.runs.recorder import Recorder
@@ -49,6 +59,8 @@ class UnfinishedRun:
     """Whole ones whose logs are whole too, oldest first; none: the run starts again from its seed."""
     notes: list[str] = field(default_factory=list)
     """What was skipped, and why."""
+    unusable: tuple[Path, ...] = ()
+    """Checkpoints that are whole, and that could not be taken over."""
 
     @property
     def step(self) -> int:
@@ -61,6 +73,17 @@ class UnfinishedRun:
     def go_back_to(self, step: int) -> None:
         """Drop what is newer than a step."""
         self.checkpoints = [checkpoint for checkpoint in self.checkpoints if checkpoint.step <= step]
+
+    def set_aside(self, unusable: tuple[Path, ...]) -> None:
+        """Go back behind checkpoints that cannot be taken over; where no other is left, it is not the run's fault."""
+        self.unusable = unusable
+        self.checkpoints = [checkpoint for checkpoint in self.checkpoints if checkpoint.path not in unusable]
+        if unusable and not self.checkpoints:
+            raise DamagedFileError(
+                f"{self.path}: no checkpoint can be taken over, though every file is as it was written: perhaps this version"
+                f" of comper is not the one that wrote them. Nothing was changed. Move {self.path / CHECKPOINTS_FOLDER} away"
+                " to begin again, to the same results."
+            )
 
 
 @contextmanager
@@ -142,9 +165,36 @@ def continue_group(
     refused: Refused,
     audience: Audience | None = None,
 ) -> None:
-    """Run a group to its end, with the threads it had; those that cannot go on are noted."""
-    with options.torch_threads(device, recorded=group[0].manifest.threads):
-        _continue(group, device, options, own, refused, audience)
+    """Run a group to its end, with the threads it had; those that cannot go on are noted.
+
+    Nothing runs on a state that was taken over in part: all is made anew, from the checkpoint before the one that failed.
+    """
+    try:
+        with options.torch_threads(device, recorded=group[0].manifest.threads):
+            return _continue(group, device, options, own, refused, audience)
+    except UnusableStateError as error:
+        text, checkpoint = str(error), error.checkpoint  # the error itself keeps half a population in memory
+    with ExitStack() as stack:
+        runs = _gone_back(group, checkpoint, own, stack, refused)
+        if options.show_progress:
+            places = [f" {run.path} goes on from step {run.step:,}." for run in runs if checkpoint in run.unusable]
+            print_line(printable("".join([text, *places])))
+        for again in groups_of(runs, device):
+            with noting_refusals(refused, [run.path for run in again]):
+                continue_group(again, device, options, own, refused, audience)
+
+
+def _gone_back(
+    group: Sequence[UnfinishedRun], checkpoint: Path, own: OwnCode, stack: ExitStack, refused: Refused
+) -> list[UnfinishedRun]:
+    """The runs of a group once more, as they are on disk, without a checkpoint that cannot be taken over."""
+    unusable = {run.path: run.unusable for run in group if run.path not in refused}
+    runs = []
+    for run in open_all(list(unusable), own, stack, refused):
+        with noting_refusals(refused, [run.path]):
+            run.set_aside((*unusable[run.path], *([checkpoint] if checkpoint.is_relative_to(run.path) else [])))
+            runs.append(run)
+    return runs
 
 
 def _continue(

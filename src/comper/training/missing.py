@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,14 +12,22 @@ from typing import TYPE_CHECKING, Protocol
 
 from comper.environments.environment import EnvironmentSpec
 from comper.environments.families import find_environment
-from comper.runs.folder import CHECKPOINTS_FOLDER, LOG_FILES, WEIGHTS_FILE
+from comper.errors import UsageError
+from comper.runs.folder import CHECKPOINTS_FOLDER, LOG_FILES, MANIFEST_FILE, WEIGHTS_FILE
 from comper.runs.manifest import Manifest
 from comper.runs.recorder import Recorder
+from comper.training import preflight
 from comper.training.options import OwnCode, RunSettings
 from comper.training.start import new_manifest
 
 if TYPE_CHECKING:
     import torch
+
+
+MAX_MADE = 1_000
+"""Members that are made at a time."""
+MAX_NAMED = 8
+"""Members that are named one by one."""
 
 
 class PresentMember(Protocol):
@@ -65,6 +74,28 @@ def missing_members(runs: Sequence[PresentMember], given: Sequence[Path]) -> lis
             can_be_made = is_new and run.manifest.started_from is None and any(path.is_relative_to(top) for top in above)
             found.setdefault(path, MissingMember(path, name, int(seed), run, can_be_made))
     return list(found.values())
+
+
+def require_plausible(missing: Sequence[MissingMember]) -> None:
+    """Refuse to make thousands of runs because a file says so, or more than there is room for."""
+    siblings = {member.sibling.path: member.sibling for member in missing}
+    counts = Counter(member.sibling.path for member in missing)
+    if len(missing) > MAX_MADE:
+        path, count = counts.most_common(1)[0]
+        raise UsageError(
+            f"{path / MANIFEST_FILE}: names {count:,} trials that have no folder, and `comper resume` makes at most"
+            f" {MAX_MADE:,}. If that is right, begin them with `comper train`; the runs that are there go on without them."
+        )
+    for path, count in counts.items():
+        settings, environment = siblings[path].settings, siblings[path].environment
+        preflight.check(settings, environment.info(settings.environment), trials=count, at_once=1, out=path)
+
+
+def described(missing: Sequence[MissingMember]) -> list[str]:
+    """What becomes of members without a folder: a line for each, or one for many."""
+    if len(missing) <= MAX_NAMED:
+        return list(map(str, missing))
+    return [f"{missing[0]}; and so with {len(missing) - 1:,} others of such populations"]
 
 
 def _has_begun(path: Path) -> bool:

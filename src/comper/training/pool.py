@@ -151,7 +151,7 @@ def _serve(connection: Connection, work: Work, variables: Mapping[str, str]) -> 
     threading.Thread(target=_listen, args=(connection, request, jobs), daemon=True).start()
     while (job := jobs.get()) is not None:
         teller = _Teller(connection, request)
-        error = _error_of(work, job, teller)
+        error = error_of(work, job, teller)
         teller.send([], True, error)
 
 
@@ -168,7 +168,8 @@ def _listen(connection: Connection, request: StopRequest, jobs: queue.SimpleQueu
     jobs.put(None)
 
 
-def _error_of(work: Work, job: Any, audience: Audience) -> ComperError | None:
+def error_of(work: Work, job: Any, audience: Audience) -> ComperError | None:
+    """Carry a job out; return what went wrong."""
     try:
         work(job, audience)
     except ComperError as error:
@@ -194,7 +195,7 @@ class _Teller:
 
     @contextmanager
     def watching(self, frames: int, metric_labels: Mapping[str, str]) -> Iterator[Observer]:
-        observer = _Observer(self, frames, metric_labels)
+        observer = TellingObserver(self.send, TELL_SECONDS, frames=frames, metric_labels=metric_labels)
         try:
             yield observer
         finally:
@@ -205,23 +206,32 @@ class _Teller:
             self._connection.send((statuses, is_over, error))
 
 
-class _Observer:
-    def __init__(self, teller: _Teller, frames: int, metric_labels: Mapping[str, str]) -> None:
-        self._teller, self._frames, self._labels = teller, frames, metric_labels
+class TellingObserver:
+    """Tells how far trials are, every so many seconds and when the last of them is done."""
+
+    def __init__(
+        self,
+        tell: Callable[[Sequence[TrialStatus]], None],
+        seconds: float,
+        *,
+        frames: int,
+        metric_labels: Mapping[str, str],
+    ) -> None:
+        self._tell, self._seconds = tell, seconds
+        self._frames, self._labels = frames, metric_labels
         self._trials: Sequence[Trial] = ()
         self._step = 0
         self._told = 0.0
 
     def after_step(self, trials: Sequence[Trial], step: int) -> None:
         self._trials, self._step = trials, step
-        if time.monotonic() - self._told >= TELL_SECONDS:
+        if time.monotonic() - self._told >= self._seconds or not any(trial.is_running for trial in trials):
             self.tell()
 
     def after_trial(self, trial: Trial) -> None:
         """Nothing: the next step tells it."""
 
     def tell(self) -> None:
+        """Tell how far they are now."""
         self._told = time.monotonic()
-        self._teller.send(
-            [status_of(trial, self._step, frames=self._frames, metric_labels=self._labels) for trial in self._trials]
-        )
+        self._tell([status_of(trial, self._step, frames=self._frames, metric_labels=self._labels) for trial in self._trials])

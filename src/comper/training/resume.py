@@ -28,7 +28,7 @@ from comper.training.continuing import (
     open_all,
 )
 from comper.training.hooks import AnyHook, checked_hooks
-from comper.training.missing import MissingMember, make_missing, missing_members
+from comper.training.missing import MissingMember, described, make_missing, missing_members, require_plausible
 from comper.training.options import (
     NetworkMaker,
     OwnCode,
@@ -76,10 +76,13 @@ def resume(
         preflight.allow_open_files(len(paths), 0)
         runs = open_all(paths, own, stack, refused)
         missing = missing_members(runs, _given(folders))
+        unbegun = [member for member in missing if member.can_be_made]
+        with noting_refusals(refused, [member.path for member in unbegun]):
+            require_plausible(unbegun)
         if show_progress:
             _print_plan(runs, refused, missing)
-        for member in missing:
-            if member.can_be_made:
+        for member in unbegun:
+            if member.path not in refused:
                 with noting_refusals(refused, [member.path]):
                     make_missing(member, torch_device, own)
                     runs += open_all([member.path], own, stack, refused)
@@ -120,10 +123,12 @@ def _has_begun(path: Path) -> bool:
 def _print_plan(runs: Sequence[UnfinishedRun], refused: Refused, missing: Sequence[MissingMember]) -> None:
     if not runs and not refused:
         print_line("nothing to resume: every run here is finished.")
-    for error in refused.values():
+    for error in dict.fromkeys(refused.values()):
         print_line(f"left out: {error}")
-    for member in missing:
-        print_line(printable(str(member)))
+    for can_be_made in (True, False):
+        named = [member for member in missing if member.can_be_made is can_be_made and member.path not in refused]
+        for line in described(named):
+            print_line(printable(line))
     for run in runs:
         for note in run.notes:
             print_line(printable(note))

@@ -8,7 +8,7 @@ import os
 import shutil
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import FrameType
 
 from comper.errors import StoppedError
@@ -39,7 +39,7 @@ def _remove_temporary_folder() -> None:
 
 
 @contextlib.contextmanager
-def stop_requests() -> Iterator[StopRequest]:
+def stop_requests(names: Sequence[str] = STOP_SIGNALS) -> Iterator[StopRequest]:
     """Listen to the signals for a while; only the main thread may, elsewhere nothing is ever requested.
 
     Those that the caller has set to be ignored (`nohup`, a script's background) stay ignored.
@@ -48,7 +48,7 @@ def stop_requests() -> Iterator[StopRequest]:
     if threading.current_thread() is not threading.main_thread():
         yield request
         return
-    numbers = [getattr(signal, name) for name in STOP_SIGNALS if hasattr(signal, name)]
+    numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
     heard = [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]
     before = {number: signal.signal(number, request.note) for number in heard}
     try:

@@ -64,11 +64,9 @@ def _checkpointed_weights(run: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     for place in checkpoints.paths(run):
         try:
             checkpoint = checkpoints.open_checkpoint(place)
-            files = checkpoint.read()
-        except ComperError as error:
+            return _weights_in(run, checkpoint, checkpoint.read())
+        except DamagedFileError as error:
             skipped.append(str(error))
-            continue
-        return _weights_in(run, checkpoint, files)
     hint = f"`comper resume {shlex.quote(str(run))}` goes on with the run."
     raise DamagedFileError(" ".join([f"{run}: no whole checkpoint to take weights from.", *skipped, hint]))
 

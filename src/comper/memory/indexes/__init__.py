@@ -7,11 +7,13 @@ nothing.
 from __future__ import annotations
 
 from comper.memory.frames import FrameStore
-from comper.memory.indexes.exact import NO_MATCH, ExactIndex, NoIndex, SimilarityIndex, TransitionKey
+from comper.memory.indexes.exact import NO_MATCH, ExactIndex, NoIndex, SimilarityIndex, TransitionKey, held_by
 from comper.memory.indexes.faiss_index import FaissIndex
 from comper.memory.indexes.l2 import L2Index
 
-__all__ = ["NO_MATCH", "ExactIndex", "FaissIndex", "L2Index", "NoIndex", "SimilarityIndex", "TransitionKey", "make_index"]
+__all__ = [
+    "NO_MATCH", "ExactIndex", "FaissIndex", "L2Index", "NoIndex", "SimilarityIndex", "TransitionKey", "held_by", "make_index",
+]  # fmt: skip
 
 
 def make_index(kind: str, frames: FrameStore, threshold: float) -> SimilarityIndex:

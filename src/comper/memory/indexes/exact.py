@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from comper.memory.frames import FrameStore
 
@@ -58,6 +59,14 @@ class SimilarityIndex(Protocol):
 
     def check_valid(self) -> tuple[bool, str]:
         """Whether the invariants hold, and the first that does not."""
+
+
+def held_by(index: SimilarityIndex) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The sets that have a representative, and the frame ids that an index holds, once for each time."""
+    state = index.state_dict()
+    return state["set_ids"], np.concatenate(
+        [np.zeros(0, np.int64), *(state[n].ravel() for n in ("s", "s_next") if n in state)]
+    )
 
 
 @cache

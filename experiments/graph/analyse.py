@@ -1,0 +1,177 @@
+"""Tables and figures of the study of the agent `comper` (docs/research.md).
+
+python experiments/graph/analyse.py runs/premise --out results/graph            # a folder with one folder for each agent
+python experiments/graph/analyse.py runs/tune --out results/graph/tune
+
+`summary.csv` has a row per agent: the interquartile mean over all trials of all tasks, of final scores and of areas under
+learning curves, each with its 95 % stratified bootstrap interval. In each task 0 is the score without learning and 1 the best
+agent's mean; a task in which no agent is above the score without learning is left out, and named.
+`tasks.csv` has a row per task and agent, with the frames after which the mean curve stays at DQN's final score.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+
+sys.path.append(str(Path(__file__).parents[2]))
+
+from experiments.premise.analyse import curve_rows, curves_figure, environments
+from experiments.study_tables import Row, area, by_game, curve, floor, read_variants, score, trial_rows, write_csv
+
+from comper.errors import ComperError
+from comper.report import statistics
+from comper.report.facts import decision_frames, floor_at
+from comper.report.figures.drawing import draw, style
+from comper.report.reading import Array, Trial
+from comper.report.statistics import Interval
+from comper.report.summary import Summary
+from comper.runs.files import write_atomically
+
+DQN = "dqn"
+MEASURES: dict[str, Callable[[Trial], float]] = {"score": score, "area": area}
+
+Values = dict[str, dict[str, Array]]
+"""Agent -> task -> one value per trial."""
+
+
+def values_of(variants: Mapping[str, Summary], measure: Callable[[Trial], float]) -> Values:
+    """What every trial comes to."""
+    return {
+        name: {game: np.array([measure(trial) for trial in trials]) for game, trials in by_game(summary).items()}
+        for name, summary in variants.items()
+    }
+
+
+def floors_of(variants: Mapping[str, Summary]) -> dict[str, float]:
+    """The score without learning in each task."""
+    return {game: floor(summary, game) for summary in variants.values() for game in by_game(summary)}
+
+
+def normalised(values: Values, floors: Mapping[str, float]) -> Values:
+    """The same with 0 for the score without learning and 1 for the best agent's mean, in tasks where that is above it."""
+    best = {game: max(own[game].mean() for own in values.values() if game in own) for game in floors}
+    shown = [game for game in floors if best[game] > floors[game]]
+    return {
+        name: {game: statistics.normalised(own[game], low=floors[game], high=best[game]) for game in shown if game in own}
+        for name, own in values.items()
+    }
+
+
+def summary_rows(variants: Mapping[str, Summary]) -> Iterator[Row]:
+    """One row for each agent."""
+    floors = floors_of(variants)
+    raw = {name: values_of(variants, measure) for name, measure in MEASURES.items()}
+    scaled = {name: normalised(values, floors) for name, values in raw.items()}
+    for agent, summary in variants.items():
+        row: Row = {"agent": agent, "trials": sum(map(len, by_game(summary).values())), "tasks": len(by_game(summary))}
+        for measure, values in scaled.items():
+            row[f"{measure}, tasks"] = len(values[agent])
+            row |= _with_edges(f"{measure}, interquartile mean", _interval(values[agent]))
+        for other in [name for name in (DQN, "ddqn") if name in variants]:
+            both = [game for game in raw["area"][agent] if game in raw["area"][other]]
+            ours, theirs = ([raw["area"][name][game] for game in both] for name in (agent, other))
+            better = statistics.improvement_interval(ours, theirs, rng=np.random.default_rng(0))
+            row |= _with_edges(f"area larger than that of {other}", better)
+        yield row
+
+
+def _interval(values: Mapping[str, Array]) -> Interval:
+    strata = list(values.values())
+    return statistics.interval(statistics.interquartile_mean, strata, rng=np.random.default_rng(0))
+
+
+def _with_edges(name: str, interval: Interval) -> Row:
+    return {name: interval.value, f"{name}, low": interval.low, f"{name}, high": interval.high}
+
+
+def task_rows(variants: Mapping[str, Summary]) -> Iterator[Row]:
+    """One row for each task and agent: scores, areas, and when it reached what DQN comes to in the end."""
+    floors = floors_of(variants)
+    for game in environments(variants):
+        goal = _last_point(by_game(variants[DQN])[game]) if DQN in variants and game in by_game(variants[DQN]) else None
+        for agent, summary in variants.items():
+            if trials := by_game(summary).get(game):
+                row: Row = {"environment": game, "agent": agent, "trials": len(trials), "floor": floors[game]}
+                for name, measure in MEASURES.items():
+                    found = np.array([measure(trial) for trial in trials])
+                    row |= {name: float(found.mean()), f"{name}, sd": statistics.sample_deviation(found)}
+                row["frames to the end of dqn"] = float("nan") if goal is None else frames_to(trials, goal)
+                yield row
+
+
+def mean_curve(trials: list[Trial]) -> tuple[Array, Array]:
+    """Frames and mean scores over trials."""
+    curves = [curve(trial) for trial in trials]
+    return np.mean([x for x, _ in curves], axis=0), np.mean([y for _, y in curves], axis=0)
+
+
+def _last_point(trials: list[Trial]) -> float:
+    return float(mean_curve(trials)[1][-1])
+
+
+def frames_to(trials: list[Trial], goal: float) -> float:
+    """The first frames from which on the mean curve stays at the goal or above; NaN: never."""
+    frames, means = mean_curve(trials)
+    below = np.flatnonzero(means < goal)
+    first = below[-1] + 1 if len(below) else 0
+    return float(frames[first]) if first < len(frames) else float("nan")
+
+
+def share_rows(variants: Mapping[str, Summary]) -> Iterator[Row]:
+    """The rule of experiment 5: each variant's mean area above the random policy, divided by the best variant's."""
+    values = values_of(variants, area)
+    gains = {
+        name: {game: float(areas.mean()) - random_score(variants[name], game) for game, areas in own.items()}
+        for name, own in values.items()
+    }
+    best = {game: max(own[game] for own in gains.values() if game in own) for game in environments(variants)}
+    for name, own in gains.items():
+        shares = {game: own[game] / best[game] for game in best if game in own and best[game] > 0}
+        yield {"variant": name, "share": float(np.mean([*shares.values()])), **shares}
+
+
+def random_score(summary: Summary, game: str) -> float:
+    """The random policy's score; 0 where nobody measured it."""
+    found = floor_at(summary.floors, game, decision_frames(by_game(summary)[game][0]))
+    return 0.0 if found is None else found.random.mean
+
+
+def analyse(root: Path, out: Path) -> list[Row]:
+    """Write all tables and figures; return the summary."""
+    variants = read_variants(root)
+    rows, summary = list(curve_rows(variants)), list(summary_rows(variants))
+    write_csv(out / "trials.csv", trial_rows(variants))
+    write_csv(out / "curves.csv", rows)
+    write_csv(out / "summary.csv", summary)
+    write_csv(out / "tasks.csv", list(task_rows(variants)))
+    write_csv(out / "shares.csv", list(share_rows(variants)))
+    with style():
+        drawn = draw(curves_figure(variants, rows))
+    write_atomically(out / "learning_curves.svg", drawn.svg)
+    write_atomically(out / "learning_curves.png", drawn.png)
+    return summary
+
+
+def main() -> int:
+    """Analyse a folder of agents."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", type=Path, help="a folder with one folder for each agent")
+    parser.add_argument("--out", type=Path, required=True)
+    args = parser.parse_args()
+    try:
+        for row in analyse(args.runs, args.out):
+            value, low, high = (row[f"area, interquartile mean{edge}"] for edge in ("", ", low", ", high"))
+            print(f"{row['agent']}: {row['trials']} trials, area {value:.2f} ({low:.2f} to {high:.2f})")
+    except ComperError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,118 @@
+"""The commands of the study of the agent `comper` (docs/research.md), one per line.
+
+python experiments/graph/variants.py                                  # comper, and comper without its graph
+python experiments/graph/variants.py --stage tune                     # which settings it should have, chosen before
+python experiments/graph/variants.py --stage ablations                # one part changed at a time, on four tasks
+python experiments/graph/variants.py --stage atari-tune               # candidates for Atari
+python experiments/graph/variants.py --small                          # three tasks, three seeds: minutes on two cores
+python experiments/graph/variants.py --plan > experiments/graph/study.toml             # for `comper study`
+
+Tasks, seeds, frames, updates and exploration are those of the study of the premise; so are the agents `comper` is compared
+with, whose commands `python experiments/premise/variants.py` prints. All runs go into one folder, an agent in each below it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.append(str(Path(__file__).parents[2]))
+
+from experiments.premise.variants import EQUAL, MINATAR, MINIGRID, SMALL, population
+from experiments.readings.variants import STAGE_1_GAMES, Population, add_flags, show
+
+Agents = dict[str, tuple[str, dict[str, Any]]]
+
+STUDY: Agents = {"comper": ("comper", {}), "comper-3-steps": ("comper", {"targets": "steps"})}
+"""The second: three-step returns from a plain replay memory, with a target network; everything else as in the first."""
+
+LEAST_TRIED = {"random_actions": "least-tried"}
+TUNE: Agents = {
+    "graph": ("comper", {}),
+    "least-tried": ("comper", LEAST_TRIED),
+    "least-tried-surprise": ("comper", LEAST_TRIED | {"replay": "surprise"}),
+    "least-tried-trust-0.8": ("comper", LEAST_TRIED | {"trust": 0.8}),
+    "least-tried-trust-by-action": ("comper", LEAST_TRIED | {"trust_grows": "best-action"}),
+    "least-tried-acts-with-graph": ("comper", LEAST_TRIED | {"act_with": "graph"}),
+    "three-steps": ("comper", {"targets": "steps"}),
+    "ddqn-0.0001": ("ddqn", {"step_size": 0.0001}),
+    "ddqn-0.00025": ("ddqn", {"step_size": 0.00025}),
+}
+TUNE_TASKS = ("minatar:breakout", "minatar:space_invaders", "minigrid:DoorKey-5x5-v0", "minigrid:SimpleCrossingS9N1-v0")
+TUNE_SEEDS = range(100, 102)
+TUNE_SETTINGS = EQUAL | {"epsilon_decay_frames": 10_000}
+"""Half the frames of the study, so half its exploration."""
+
+ABLATIONS: Agents = {
+    "constant-trust": ("comper", {"trust_grows": "never"}),
+    "whole-trust": ("comper", {"trust": 1.0}),
+    "untried-max": ("comper", {"untried": "max"}),
+    "by-visit": ("comper", {"replay": "visit"}),
+    "by-surprise": ("comper", {"replay": "surprise"}),
+    "one-action": ("comper", {"all_tried": False}),
+    "not-duelling": ("comper", {"duelling": False}),
+    "double": ("comper", {"double": True}),
+    "acts-with-graph": ("comper", {"act_with": "graph"}),
+    "least-tried-actions": ("comper", LEAST_TRIED),
+    "held-actions": ("comper", {"held_steps": 20}),
+}
+ABLATION_TASKS = ("minatar:breakout", "minatar:space_invaders", "minigrid:DoorKey-6x6-v0", "minigrid:FourRooms-v0")
+
+ATARI: dict[str, Any] = {
+    "observation": "rolling",
+    "train_period_steps": 1,
+    "step_size": 0.0001,
+    "epsilon_end": 0.05,
+    "epsilon_decay_frames": 25_000,
+}
+"""What all candidates for Atari share: 100,000 frames are 20,000 steps there."""
+SHIFTS = ATARI | {"shift_pixels": 4}
+FOUR = SHIFTS | {"updates_at_a_time": 4}
+ATARI_TUNE: Agents = {
+    "graph": ("comper", ATARI),
+    "shifts": ("comper", SHIFTS),
+    "shifts-4-updates": ("comper", FOUR),
+    "shifts-4-updates-3-steps": ("comper", FOUR | {"targets": "steps"}),
+    "shifts-4-updates-trust-0.8": ("comper", FOUR | {"trust": 0.8}),
+    "single-shifts-4-updates": ("comper", FOUR | {"observation": "single"}),
+    "single-shifts-4-updates-delta-1": ("comper", FOUR | {"observation": "single", "similarity_threshold": 1}),
+    "single-shifts-4-updates-delta-2": ("comper", FOUR | {"observation": "single", "similarity_threshold": 2}),
+    "ddqn": ("ddqn", {}),
+}
+
+
+def atari_tune() -> list[Population]:
+    """Candidates for Atari, on games outside the paper's eight but for the one on which it tuned."""
+    return [
+        Population(STAGE_1_GAMES, agent, settings, TUNE_SEEDS, f"runs/atari-tune/{name}", workers=2, processes=2)
+        for name, (agent, settings) in ATARI_TUNE.items()
+    ]
+
+
+def populations(stage: str, *, small: bool) -> list[Population]:
+    """Every agent in every task of a stage."""
+    if stage == "atari-tune":
+        return atari_tune()
+    if stage == "tune":
+        every = [(task, name) for task in TUNE_TASKS for name in TUNE]
+        return [population(task, f"tune/{name}", TUNE[name], TUNE_SETTINGS, TUNE_SEEDS, 50_000) for task, name in every]
+    agents, tasks = (STUDY, MINATAR + MINIGRID) if stage == "study" else (ABLATIONS, ABLATION_TASKS)
+    folder = "premise" if stage == "study" else "ablations"
+    size = (range(3), 30_000) if small else (range(5), 100_000)
+    shown = SMALL if small else tasks
+    return [population(task, f"{folder}/{name}", agent, EQUAL, *size) for task in shown for name, agent in agents.items()]
+
+
+def main() -> None:
+    """Print the commands."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--stage", choices=("tune", "study", "ablations", "atari-tune"), default="study")
+    add_flags(parser)
+    args = parser.parse_args()
+    show(populations(args.stage, small=args.small), args)
+
+
+if __name__ == "__main__":
+    main()

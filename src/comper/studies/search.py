@@ -1,0 +1,291 @@
+"""Settings searched for with Optuna, on top of a plan: a try is a variant, run on all environments and seeds of the plan.
+
+    agent = "dqn"
+    environments = ["gym:CartPole-v1"]
+    seeds = 3
+    settings = { frames = 10_000 }
+
+    [search]
+    step_size = { low = 1e-5, high = 1e-2, log = true }   # a range; whole numbers where the setting is one
+    history_length = [1, 2, 4]                            # choices
+
+Optuna's journal, a file of JSON lines beside the runs, holds what was tried. A try that was cut off goes on, a finished one is
+never run again, and what is tried next depends on nothing but the tries before it.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from comper.errors import ComperError, UsageError, explaining_os_errors
+from comper.output import print_line
+from comper.report.facts import Floors, all_floors, floor_of
+from comper.report.scoreboard import last_scores
+from comper.runs.files import write_atomically
+from comper.runs.reader import read_run
+from comper.settings import fields_of, kind_of, read_settings
+from comper.studies.plan import SEARCH, TOP_KEYS, Plan, make_plan, plan_file, require_known
+from comper.studies.study import PLAN_FILE, Runner, open_study, run_trials
+from comper.training.options import RunOptions
+from comper.training.pool import run_jobs
+from comper.training.train import MAX_TRIALS
+
+JOURNAL_FILE = "search.journal"
+SCORE = (
+    "score: mean over all environments and seeds of the last episodes, while learning; where a floor is known and not 0,"
+    " (score - floor) / |floor| takes the place of a score."
+)
+RANGE_KEYS = ("low", "high", "log", "step")
+EXAMPLE = "step_size = { low = 1e-5, high = 1e-2, log = true }"
+
+
+@dataclass(frozen=True)
+class Search:
+    """A plan with settings that are to be found."""
+
+    path: Path
+    content: Mapping[str, Any]
+    """Of the plan, without the search."""
+    ranges: Mapping[str, Any]
+    """Setting -> a list of choices, or a table of low, high, and log or step."""
+    plan: Plan
+    """With the settings as they are where nothing is searched for."""
+    trusted: tuple[str, ...]
+
+    @property
+    def whole_numbers(self) -> set[str]:
+        """Settings that are searched for among whole numbers."""
+        settings = self.plan.variants[0].environments[0][1]
+        return {f.name for _, f in fields_of(settings.parts) if kind_of(f) == "int"}
+
+    def plan_of(self, tries: Sequence[Try]) -> Plan:
+        """The plan of some tries, a variant each."""
+        variants = [{"name": attempt.name, "settings": attempt.settings} for attempt in tries]
+        content = {**self.content, "variants": variants}
+        return make_plan(content, self.plan.name, self.plan.text, where=str(self.path), trusted=self.trusted)
+
+    def train_command(self, settings: Mapping[str, Any]) -> str:
+        """The command that trains with these settings, with seeds that the search has not seen."""
+        variant = self.plan.variants[0]
+        words = ["comper", "train", *(spec.name for spec, _ in variant.environments), "--agent", variant.agent]
+        for name, value in {**self.content.get("settings", {}), **settings}.items():
+            words += [f"--{name.replace('_', '-')}", str(value).lower() if isinstance(value, bool) else str(value)]
+        return shlex.join([*words, "--seed", str(max(variant.seeds) + 1), "--trials", str(len(variant.seeds))])
+
+
+@dataclass(frozen=True)
+class Try:
+    """One combination of settings, and what it has come to."""
+
+    number: int
+    settings: dict[str, Any]
+    score: float | None = None
+    """None: it is not finished, or could not be scored."""
+
+    @property
+    def name(self) -> str:
+        return f"try-{self.number:04d}"
+
+
+def read_search(given: str, *, trusted: Sequence[str] = ()) -> Search:
+    """Read and check a plan with a [search]: every end of every range must be a value that the setting may have."""
+    path = plan_file(given)
+    content = read_settings(path)
+    ranges = content.pop(SEARCH, None)
+    if not isinstance(ranges, dict) or not ranges:
+        raise UsageError(f"{path}: has no [search]: name the settings to be found there, such as {EXAMPLE}.")
+    for key in ("agents", "grid", "variants"):
+        if key in content:
+            raise UsageError(f"{path}: a search has one `agent`; `{key}` is for `comper study`.")
+    require_known(content, TOP_KEYS, where=str(path))
+    plan = make_plan(content, path.stem, path.read_bytes(), where=str(path), trusted=trusted)
+    search = Search(path, content, ranges, plan, tuple(trusted))
+    for name, given_range in ranges.items():
+        _check_range(search, name, given_range)
+    return search
+
+
+def _check_range(search: Search, name: str, given: Any) -> None:
+    where = f"{search.path}: search.{name}"
+    settings = search.content.get("settings", {})
+    if name in settings:
+        raise UsageError(f"{where}: is given in `settings`, too. Leave it out there.")
+    for value in _ends(given, where):
+        content = {**search.content, "settings": {**settings, name: value}}
+        make_plan(content, "", b"", where=where, trusted=search.trusted)
+    is_number = all(isinstance(value, int | float) for value in _ends(given, where))
+    if (
+        isinstance(given, dict)
+        and name in search.whole_numbers
+        and not all(float(v).is_integer() for v in _ends(given, where))
+    ):
+        raise UsageError(f"{where}: is a whole number, and so are the ends of its range.")
+    if isinstance(given, dict) and not is_number:
+        raise UsageError(f"{where}: has no range, only choices: give a list.")
+
+
+def _ends(given: Any, where: str) -> list[Any]:
+    """What must be allowed for a range to be one."""
+    if isinstance(given, list) and given:
+        return given
+    if not isinstance(given, dict) or not {"low", "high"} <= set(given):
+        raise UsageError(f"{where} = {given!r}: must be a list of choices, or a range {{ low = ..., high = ... }}.")
+    require_known(given, RANGE_KEYS, where=where)
+    low, high, step = given["low"], given["high"], given.get("step", 1)
+    numbers = [low, high, step]
+    if not all(isinstance(n, int | float) and not isinstance(n, bool) and math.isfinite(n) for n in numbers):
+        raise UsageError(f"{where}: low, high and step must be numbers.")
+    if not isinstance(given.get("log", False), bool) or ("step" in given and given.get("log")):
+        raise UsageError(f"{where}: log is true or false, and goes without step.")
+    if low >= high or step <= 0:
+        raise UsageError(f"{where}: low must be less than high, and step more than 0.")
+    if given.get("log") and low <= 0:
+        raise UsageError(f"{where}: with log, low must be more than 0.")
+    return [low, high]
+
+
+def import_optuna() -> Any:
+    """Optuna, or a sentence that says how to install it."""
+    try:
+        import optuna
+    except ImportError:
+        raise UsageError('comper search needs Optuna, which is not installed: pip install "comper[optuna]".') from None
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    return optuna
+
+
+def run_search(
+    search: Search,
+    out: Path,
+    num_tries: int,
+    options: RunOptions,
+    *,
+    command: str,
+    run: Runner = run_jobs,
+    place: str = "",
+    floors: Path | None = None,
+) -> list[Try]:
+    """Carry tries out until there are so many, and return all of them, the best first. `command` goes on with it."""
+    if not 1 <= num_tries * len(search.plan.trials) <= MAX_TRIALS:
+        raise UsageError(f"--tries {num_tries}: must be 1 or more, and a search has at most {MAX_TRIALS:,} trials.")
+    known = all_floors(floors)
+    _keep_plan(search, out)
+    journal = _Journal(search, out)
+    num_processes = options.num_processes(MAX_TRIALS, options.torch_device())
+    at_once = max(1, num_processes // len(search.plan.trials))
+    while tries := journal.unfinished(at_once, num_tries):
+        possible = [attempt for attempt in tries if _is_possible(search, attempt, out, journal)]
+        study = open_study(search.plan_of(possible), out) if possible else None
+        refused = run_trials(study, options, command=command, run=run, place=place) if study else {}
+        wrong = {path.absolute(): error for path, error in refused.items()}
+        for attempt in possible:
+            paths = [trial.path(out) for trial in search.plan_of([attempt]).trials]
+            errors = [wrong[path.absolute()] for path in paths if path.absolute() in wrong]
+            journal.note(attempt, None if errors else score_of(paths, known), reason=str(errors[0]) if errors else "")
+    return journal.tries()
+
+
+def score_of(paths: Sequence[Path], floors: Floors) -> float | None:
+    """What a try is worth, as `SCORE` says; None where a trial ended before its first episode."""
+    found = []
+    for trial in map(read_run, paths):
+        last, floor = last_scores(trial), floor_of(trial, floors)
+        if not last.size:
+            return None
+        score, value = float(np.mean(last)), 0.0 if floor is None else floor.value
+        found.append((score - value) / abs(value) if value else score)
+    return float(np.mean(found))
+
+
+def _is_possible(search: Search, attempt: Try, out: Path, journal: _Journal) -> bool:
+    """Whether the settings fit each other and the environments; if not, that is noted."""
+    try:
+        open_study(search.plan_of([attempt]), out)
+    except UsageError as error:
+        journal.note(attempt, None, reason=str(error))
+        return False
+    return True
+
+
+def _keep_plan(search: Search, out: Path) -> None:
+    kept = out / PLAN_FILE
+    if kept.exists() and read_settings(kept) != read_settings(search.path):
+        raise UsageError(f"{out}: holds a search, or a study, of another plan. Choose --out.")
+    with explaining_os_errors(out, hint="Choose another --out.", is_typed=True):
+        out.mkdir(parents=True, exist_ok=True)
+        write_atomically(kept, search.plan.text)
+
+
+class _Journal:
+    """What was tried, in Optuna's own file."""
+
+    def __init__(self, search: Search, out: Path) -> None:
+        self._optuna, self._search = import_optuna(), search
+        self._path = out / JOURNAL_FILE
+        backend = self._optuna.storages.journal.JournalFileBackend(str(self._path))
+        try:
+            storage = self._optuna.storages.JournalStorage(backend)
+            self._study = self._optuna.create_study(
+                storage=storage, study_name=search.plan.name, direction="maximize", load_if_exists=True
+            )
+        except (ValueError, KeyError, OSError) as error:
+            raise UsageError(f"{self._path}: is no journal of a search ({error}). Choose --out.") from None
+
+    def unfinished(self, at_once: int, most: int) -> list[Try]:
+        """Tries to carry out next: those cut off before, and new ones up to so many at once and in all."""
+        running = self._optuna.trial.TrialState.RUNNING
+        while len(self._study.trials) < most and len(self._of([running])) < at_once:
+            self._study.sampler = self._optuna.samplers.TPESampler(seed=len(self._study.trials))
+            self._study.ask({name: self._distribution(name, given) for name, given in self._search.ranges.items()})
+        return self._of([running])
+
+    def note(self, attempt: Try, score: float | None, *, reason: str = "") -> None:
+        """Write down what a try has come to."""
+        state = self._optuna.trial.TrialState
+        is_number = score is not None and math.isfinite(score)
+        self._study.tell(attempt.number, score if is_number else None, state.COMPLETE if is_number else state.FAIL)
+        told = f"score {score:.4g}" if is_number else f"not scored. {reason or 'No episode ended.'}"
+        print_line(f"{attempt.name}: {told}")
+
+    def tries(self) -> list[Try]:
+        """Every try, the best first and those without a score last."""
+        found = self._of(list(self._optuna.trial.TrialState))
+        return sorted(found, key=lambda attempt: (attempt.score is None, -(attempt.score or 0.0), attempt.number))
+
+    def _of(self, states: Sequence[Any]) -> list[Try]:
+        return [
+            Try(trial.number, {name: self._value(name, value) for name, value in trial.params.items()}, trial.value)
+            for trial in self._study.get_trials(deepcopy=False, states=states)
+        ]
+
+    def _value(self, name: str, value: Any) -> Any:
+        """A number as a person would write it, unless that leaves its range."""
+        given = self._search.ranges[name]
+        if isinstance(given, list) or not isinstance(value, float):
+            return value
+        short = float(f"{value:.4g}")
+        return short if given["low"] <= short <= given["high"] else value
+
+    def _distribution(self, name: str, given: Any) -> Any:
+        kinds = self._optuna.distributions
+        if isinstance(given, list):
+            return kinds.CategoricalDistribution(given)
+        if name in self._search.whole_numbers:
+            return kinds.IntDistribution(
+                int(given["low"]), int(given["high"]), given.get("log", False), int(given.get("step", 1))
+            )
+        return kinds.FloatDistribution(float(given["low"]), float(given["high"]), given.get("log", False), given.get("step"))
+
+
+def require_scored(tries: Sequence[Try]) -> Try:
+    """The best of all tries, or an error where none could be scored."""
+    if tries[0].score is None:
+        raise ComperError("No try could be scored; the lines above say why.")
+    return tries[0]
