@@ -17,10 +17,8 @@ import torch
 from torch import Tensor
 
 from comper import native
+from comper.networks.compiled_products import MKL_BLOCK
 from comper.networks.stacking import Conv2d, Linear
-
-MKL_BLOCK = 192
-"""Products that MKL sums up at a time on AMD's processors."""
 
 Layers = Sequence[Conv2d | Linear]
 

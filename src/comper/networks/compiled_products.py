@@ -1,19 +1,20 @@
 """A large dense layer for a batch in compiled code, with torch's bits: its products read the weights where they are.
 
-MKL copies the weights into an order of its own first, which takes a third of the time. It sums up MKL_BLOCK products at a
-time, first to last, and adds these sums to the result. Where a product has other bits, torch multiplies.
+MKL copies the weights into an order of its own first, which takes a third of its time. It sums up MKL_BLOCK products at a
+time, first to last, and adds these sums to the result, and so does `comper_dense`. Where the bits differ, torch multiplies.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from comper import native
 
@@ -33,21 +34,20 @@ class _Dense(ctypes.Structure):
 
 
 def dense(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """x W + b of (B, I) and (I, O)."""
-    library = native.compiled()
-    if library is None or not _is_plain(x, weight, bias) or not _has_torchs_bits(library, *_case(x, weight), False):
+    """x W + b of x (B, I) and W (I, O)."""
+    if native.compiled() is None:
         return bias.addmm(x, weight)
-    if torch.is_grad_enabled():
-        y: Tensor = _DenseFunction.apply(x, weight, bias)  # type: ignore[no-untyped-call]
-        return y
-    return _forward(library, x, weight, bias)
+    if not torch.is_grad_enabled():
+        return product(x, weight, bias)
+    y: Tensor = _DenseFunction.apply(x, weight, bias)  # type: ignore[no-untyped-call]
+    return y
 
 
 @contextmanager
-def gradients_not_wanted(weights: Iterator[Tensor]) -> Iterator[None]:
-    """Leave these weights without a gradient for a while: who asks for that of a layer's outputs multiplies it out later."""
+def weights_not_wanted(weights: Iterable[Tensor]) -> Iterator[None]:
+    """Compute no gradient of these for a while. Autograd tells its own functions what is asked for, but not ours."""
     global _not_wanted
-    before, _not_wanted = _not_wanted, frozenset(w.data_ptr() for w in weights)
+    before, _not_wanted = _not_wanted, frozenset(weight.data_ptr() for weight in weights)
     try:
         yield
     finally:
@@ -55,64 +55,55 @@ def gradients_not_wanted(weights: Iterator[Tensor]) -> Iterator[None]:
 
 
 class _DenseFunction(torch.autograd.Function):
+    """A dense layer with its gradients."""
+
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        library = native.compiled()
-        assert library is not None
         ctx.save_for_backward(x, weight)
-        return _forward(library, x, weight, bias)
+        return product(x, weight, bias)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor]:
-        (d,) = gradients
+    @once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, d: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         x, weight = ctx.saved_tensors
-        wanted = ctx.needs_input_grad[1] and weight.data_ptr() not in _not_wanted
-        return _input_gradient(d, weight) if ctx.needs_input_grad[0] else None, x.t() @ d if wanted else None, d.sum(0)
+        wants_x, wants_weight, wants_bias = ctx.needs_input_grad
+        wants_weight = wants_weight and weight.data_ptr() not in _not_wanted
+        d_x = product(d.contiguous(), weight) if wants_x else None
+        return d_x, x.t() @ d if wants_weight else None, d.sum(0) if wants_bias else None
 
 
-def _input_gradient(d: Tensor, weight: Tensor) -> Tensor:
+def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x W + b, or x W' without a bias."""
     library = native.compiled()
-    if library is None or not _is_plain(d, weight) or not _has_torchs_bits(library, *_case(d, weight), True):
-        return d @ weight.t()
-    return _backward(library, d, weight)
+    is_plain = all(t.device.type == "cpu" and t.dtype == torch.float32 and t.is_contiguous() for t in (x, weight))
+    case = (len(x), weight.shape, bias is None, torch.get_num_threads())
+    if library is not None and is_plain and _has_torchs_bits(library, *case):
+        y = _compiled_product(library, x, weight, bias)
+        assert y is not None, case
+        return y
+    return _by_torch(x, weight, bias)
 
 
-def _is_plain(*tensors: Tensor) -> bool:
-    return all(t.device.type == "cpu" and t.dtype == torch.float32 and t.is_contiguous() for t in tensors)
-
-
-def _case(x: Tensor, weight: Tensor) -> tuple[int, torch.Size, int]:
-    return len(x), weight.shape, torch.get_num_threads()
+def _by_torch(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    return x @ weight.t() if bias is None else bias.addmm(x, weight)
 
 
 @cache
-def _has_torchs_bits(library: ctypes.CDLL, batch: int, shape: torch.Size, num_threads: int, is_backward: bool) -> bool:
-    """Whether a product has torch's bits, found by trying it on random numbers."""
+def _has_torchs_bits(library: ctypes.CDLL, batch: int, shape: torch.Size, is_backward: bool, num_threads: int) -> bool:
+    """Whether the compiled product has torch's bits: found by trying it on random numbers."""
     generator = torch.Generator().manual_seed(0)
     weight, bias = torch.randn(shape, generator=generator), torch.randn(shape[1], generator=generator)
-    x = torch.randn(batch, shape[1 if is_backward else 0], generator=generator)
+    inputs = torch.randn(batch, shape[1 if is_backward else 0], generator=generator), weight, None if is_backward else bias
     with torch.no_grad():
-        try:
-            found = _backward(library, x, weight) if is_backward else _forward(library, x, weight, bias)
-        except NotImplementedError:
-            return False
-        return torch.equal(found, x @ weight.t() if is_backward else bias.addmm(x, weight))
+        found = _compiled_product(library, *inputs)
+        return found is not None and torch.equal(found, _by_torch(*inputs))
 
 
-def _forward(library: ctypes.CDLL, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    y = torch.empty(len(x), weight.shape[1])
-    _multiply(library, x, weight, bias, y, is_backward=False)
-    return y
-
-
-def _backward(library: ctypes.CDLL, d: Tensor, weight: Tensor) -> Tensor:
-    y = torch.empty(len(d), len(weight))
-    _multiply(library, d.t().contiguous(), weight, None, y, is_backward=True)
-    return y
-
-
-def _multiply(library: ctypes.CDLL, x: Tensor, weight: Tensor, bias: Tensor | None, y: Tensor, *, is_backward: bool) -> None:
+def _compiled_product(library: ctypes.CDLL, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor | None:
+    """The same in compiled code; None where it cannot do it."""
+    y = torch.empty(len(x), weight.shape[0 if bias is None else 1])
+    x = x.t().contiguous() if bias is None else x
     places = (x.data_ptr(), weight.data_ptr(), None if bias is None else bias.data_ptr(), y.data_ptr())
     arguments = _Dense(*places, len(y), *weight.shape, MKL_BLOCK)
-    if library.comper_dense(ctypes.byref(arguments), int(is_backward), torch.get_num_threads()):
-        raise NotImplementedError(f"a batch of {len(y)} for weights {tuple(weight.shape)}")
+    failed = library.comper_dense(ctypes.byref(arguments), int(bias is None), torch.get_num_threads())
+    return None if failed else y

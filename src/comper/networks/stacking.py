@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
-from comper.networks.compiled_products import dense, gradients_not_wanted
+from comper.networks.compiled_products import dense, weights_not_wanted
 from comper.networks.graphs import GraphedFunction
 
 NetworkFactory = Callable[[], nn.Module]
@@ -114,7 +114,7 @@ class Population:
         outputs = {key: products[0] for key, products in taped.items() if len(products) == 1}
         parameters = {name: p for name, p in self.groups[group].items() if p.requires_grad}
         wanted = [outputs[id(p)].d if id(p) in outputs else p for p in parameters.values()]
-        with gradients_not_wanted(p for p in parameters.values() if id(p) in outputs):
+        with weights_not_wanted(p for p in parameters.values() if id(p) in outputs):
             found = torch.autograd.grad(loss, wanted, allow_unused=True)
         gradients: dict[str, Gradient] = {}
         for (name, p), g in zip(parameters.items(), found, strict=True):
