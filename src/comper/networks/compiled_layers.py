@@ -70,7 +70,7 @@ class CompiledLayers:
     def __call__(self, layers: Layers, image: Tensor) -> Tensor | None:
         """What comes out of the last layer, (1, numbers), for one image (H, W, C); None where this code cannot do it."""
         places = ((x.weight.data_ptr(), None if x.bias is None else x.bias.data_ptr()) for x in layers)
-        structures = (_Layer * len(layers))(*((*p, *n) for p, n in zip(places, self._numbers, strict=True)))
+        structures = (_Layer * len(layers))(*(_Layer(*p, *n) for p, n in zip(places, self._numbers, strict=True)))
         scratch, out = torch.empty(self._num_scratch), torch.empty(1, self._num_outputs)
         start, inputs, rest, result = ctypes.addressof(structures), image.data_ptr(), scratch.data_ptr(), out.data_ptr()
         return None if self._function(start, len(layers), inputs, rest, self._half, result) else out

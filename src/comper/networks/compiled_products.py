@@ -63,7 +63,7 @@ class _DenseFunction(torch.autograd.Function):
         return product(x, weight, bias)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, d: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         x, weight = ctx.saved_tensors
         wants_x, wants_weight, wants_bias = ctx.needs_input_grad
