@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from comper import native
-from comper.networks import compiled_layers
-from comper.networks.cnn import CNN, ObservationSpec, make_q_network
-from comper.networks.compiled_layers import CompiledLayers, Geometry, hidden_of_one_state
+from comper.networks import cnn
+from comper.networks.cnn import CNN, CompiledLayers, Geometry, ObservationSpec, hidden_of_one_state, make_q_network
 from comper.networks.stacking import Conv2d, Linear, started_module
 
 LIBRARY = native.compiled()
@@ -76,7 +75,7 @@ def test_any_order_gives_the_right_numbers(geometry: Geometry, block: int) -> No
         p.data = noise(*p.shape)
     image = noise(1, height, width, channels).relu()
     found = CompiledLayers(LIBRARY, [geometry], [block], 0.5 if size else 1.0)([layer], image)  # type: ignore[arg-type]
-    expected = compiled_layers._by_torch(layer.double(), image.double(), 0.5)
+    expected = cnn._by_torch(layer.double(), image.double(), 0.5)
     assert found is not None
     assert found.shape == (1, geometry.num_outputs)
     torch.testing.assert_close(found.double(), expected.detach(), rtol=1e-4, atol=1e-4)
@@ -105,9 +104,9 @@ def test_torch_computes_gradients_batches_other_numbers_and_few_filters() -> Non
 
 
 def test_torch_computes_where_it_sums_in_another_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    by_torch = compiled_layers._by_torch
-    monkeypatch.setattr(compiled_layers, "_by_torch", lambda *inputs: by_torch(*inputs).nextafter(torch.tensor(1e9)))
-    assert compiled_layers.compiled_layers.__wrapped__(LIBRARY, TABLE_9, 1 / 255, 1) is None
+    by_torch = cnn._by_torch
+    monkeypatch.setattr(cnn, "_by_torch", lambda *inputs: by_torch(*inputs).nextafter(torch.tensor(1e9)))
+    assert cnn.compiled_layers.__wrapped__(LIBRARY, TABLE_9, 1 / 255, 1) is None
 
 
 def test_torch_computes_without_compiled_code(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from comper import native
-from comper.networks import compiled_products
-from comper.networks.compiled_products import dense, product, weights_not_wanted
+from comper.networks import stacking
+from comper.networks.stacking import dense, product, weights_not_wanted
 
 LIBRARY = native.compiled()
 needs_compiler = pytest.mark.skipif(LIBRARY is None, reason=native.loops().status)
@@ -34,14 +34,14 @@ def test_compiled_products_are_right_whatever_the_number_of_threads(
     assert LIBRARY is not None
     x, weight, bias = layer(batch, inputs, outputs)
     for a, b in ((x, bias), (noise(batch, outputs), None)):
-        found = compiled_products._compiled_product(LIBRARY, a, weight, b)
+        found = stacking._compiled_product(LIBRARY, a, weight, b)
         if found is None:
             assert batch % 32  # numbers in two registers of AVX-512
         else:
-            expected = compiled_products._by_torch(a.double(), weight.double(), None if b is None else b.double())
+            expected = stacking._torchs_product(a.double(), weight.double(), None if b is None else b.double())
             torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-4)
-            if compiled_products._has_torchs_bits(LIBRARY, batch, weight.shape, b is None, num_threads):
-                assert torch.equal(found, compiled_products._by_torch(a, weight, b))
+            if stacking._has_torchs_bits(LIBRARY, batch, weight.shape, b is None, num_threads):
+                assert torch.equal(found, stacking._torchs_product(a, weight, b))
 
 
 @pytest.mark.parametrize(("batch", "inputs", "outputs"), [TABLE_9, (5, 7, 3)])
@@ -73,12 +73,12 @@ def test_torch_multiplies_where_the_bits_or_the_kind_of_numbers_differ(monkeypat
     expected = bias.addmm(x, weight)
     assert product(x.double(), weight.double(), bias.double()).dtype == torch.float64
     assert torch.equal(product(x, weight.t().contiguous().t(), bias), bias.addmm(x, weight.t().contiguous().t()))
-    by_torch = compiled_products._by_torch
-    monkeypatch.setattr(compiled_products, "_by_torch", lambda *inputs: by_torch(*inputs).nextafter(torch.tensor(1e9)))
-    assert not compiled_products._has_torchs_bits.__wrapped__(LIBRARY, TABLE_9[0], weight.shape, False, 1)
+    by_torch = stacking._torchs_product
+    monkeypatch.setattr(stacking, "_torchs_product", lambda *inputs: by_torch(*inputs).nextafter(torch.tensor(1e9)))
+    assert not stacking._has_torchs_bits.__wrapped__(LIBRARY, TABLE_9[0], weight.shape, False, 1)
     monkeypatch.undo()
-    monkeypatch.setattr(compiled_products, "_has_torchs_bits", lambda *case: False)
-    monkeypatch.setattr(compiled_products, "_compiled_product", lambda *inputs: pytest.fail("compiled code was used"))
+    monkeypatch.setattr(stacking, "_has_torchs_bits", lambda *case: False)
+    monkeypatch.setattr(stacking, "_compiled_product", lambda *inputs: pytest.fail("compiled code was used"))
     assert torch.equal(product(x, weight, bias), expected)
 
 
