@@ -211,27 +211,62 @@ static void store_row(uint8_t *out, const float *sum, int32_t size) {
     for (int32_t x = 0; x < size; x++) out[x] = (uint8_t)(int32_t)rintf(sum[x]);
 }
 
-static void grey_row(const Picture *p, const uint8_t *before, const uint8_t *now, float *across) {
-    float grey[MAX_SCREEN];
-    for (int32_t x = 0; x < p->columns; x++) grey[x] = p->table[before[x] << 8 | now[x]];
-    for (int32_t x = 0; x < p->size; x++) across[x] = 0.0f;
-    for (int32_t t = 0; t < p->taps; t++) {
-        const int32_t *source = p->source + t * p->size;
-        const float *weight = p->weight + t * p->size;
-        for (int32_t x = 0; x < p->size; x++) across[x] += grey[source[x]] * weight[x];
+/* across += grey[source] * weight. A gather is slow; the pixels that neighbours need stand in two registers. */
+static void add_tap(const float *grey, const int32_t *source, const float *weight, int32_t size, float *across) {
+    int32_t x = 0;
+#if LANES == 16
+    for (; x + LANES <= size; x += LANES) {
+        const float *first = grey + source[x];
+        const __m512i chosen = _mm512_sub_epi32(_mm512_loadu_si512(source + x), _mm512_set1_epi32(source[x]));
+        if (_mm512_cmpge_epu32_mask(chosen, _mm512_set1_epi32(2 * LANES))) break;
+        const Lanes pixels = _mm512_permutex2var_ps(LOAD(first), chosen, LOAD(first + LANES));
+        STORE(across + x, LOAD(across + x) + pixels * LOAD(weight + x));
     }
+#endif
+    for (; x < size; x++) across[x] += grey[source[x]] * weight[x];
+}
+
+/* The table's greys of a row. Most pixels are as they were before: their 256 greys, `same`, fit four registers. */
+static void pool_row(const Picture *p, const uint8_t *same, const uint8_t *before, const uint8_t *now, uint8_t *pooled) {
+    int32_t x = 0;
+#ifdef __AVX512VBMI__
+    const __m512i s0 = _mm512_loadu_si512(same), s1 = _mm512_loadu_si512(same + 64);
+    const __m512i s2 = _mm512_loadu_si512(same + 128), s3 = _mm512_loadu_si512(same + 192);
+    for (; x < p->columns; x += 64) {
+        const __mmask64 present = p->columns - x < 64 ? (1ULL << (p->columns - x)) - 1 : ~0ULL;
+        const __m512i b = _mm512_maskz_loadu_epi8(present, before + x), n = _mm512_maskz_loadu_epi8(present, now + x);
+        const __m512i low = _mm512_permutex2var_epi8(s0, n, s1), high = _mm512_permutex2var_epi8(s2, n, s3);
+        _mm512_storeu_si512(pooled + x, _mm512_mask_blend_epi8(_mm512_movepi8_mask(n), low, high));
+        for (uint64_t changed = _mm512_cmpneq_epi8_mask(b, n); changed; changed &= changed - 1) {
+            const int32_t at = x + __builtin_ctzll(changed);
+            pooled[at] = p->table[before[at] << 8 | now[at]];
+        }
+    }
+#endif
+    for (; x < p->columns; x++) pooled[x] = p->table[before[x] << 8 | now[x]];
+}
+
+static void grey_row(const Picture *p, const uint8_t *same, const uint8_t *before, const uint8_t *now, float *across) {
+    uint8_t pooled[MAX_SCREEN + 64];
+    float grey[MAX_SCREEN + 2 * LANES];
+    pool_row(p, same, before, now, pooled);
+    for (int32_t x = 0; x < p->columns; x++) grey[x] = pooled[x];
+    for (int32_t x = 0; x < p->size; x++) across[x] = 0.0f;
+    for (int32_t t = 0; t < p->taps; t++) add_tap(grey, p->source + t * p->size, p->weight + t * p->size, p->size, across);
 }
 
 /* 0: done; 1: not a case for this code. */
 int comper_picture(const Picture *p, const uint8_t *before, const uint8_t *now, uint8_t *out) {
     float across[MAX_SIZE], sum[MAX_SIZE] = {0};
     if (p->size > MAX_SIZE || p->columns > MAX_SCREEN) return 1;
+    uint8_t same[256];
+    for (int32_t i = 0; i < 256; i++) same[i] = p->table[i << 8 | i];
     const uint8_t *last_before = NULL, *last_now = NULL;
     int32_t target = p->target_row[0];
     for (int32_t k = 0; k < p->num_steps; k++) {
         const uint8_t *b = before + (int64_t)p->source_row[k] * p->columns, *n = now + (int64_t)p->source_row[k] * p->columns;
         /* Many rows of a screen are like the one above. */
-        if (!last_now || memcmp(b, last_before, p->columns) || memcmp(n, last_now, p->columns)) grey_row(p, b, n, across);
+        if (!last_now || memcmp(b, last_before, p->columns) || memcmp(n, last_now, p->columns)) grey_row(p, same, b, n, across);
         last_before = b, last_now = n;
         if (p->target_row[k] != target) {
             store_row(out + (int64_t)target * p->size, sum, p->size);
@@ -493,5 +528,105 @@ int comper_hidden(const Layer *layers, int64_t count, const float *x, float *scr
         else if (convolve(&layers[i], x, scratch + 2 * half, y)) return 1;
         x = y;
     }
+    return 0;
+}
+
+/* ---- A large dense layer for a batch: products that read the weights where they are. ---- */
+
+typedef struct {
+    const float *x;             /* forward (batch, inputs); backward the outputs' gradient, (outputs, batch) */
+    const float *w, *bias;      /* (inputs, outputs), (outputs) */
+    float *y;                   /* forward bias + x w, (batch, outputs); backward x' w', (batch, inputs) */
+    int64_t batch, inputs, outputs;
+    int64_t block;              /* so many products are summed up at a time and added to y */
+} Dense;
+
+typedef struct { const Dense *dense; int64_t first, last; } Part;
+
+#define BATCH_ROWS 8
+
+/* Columns `first` to `last` of bias + x w. */
+static void *forward_part(void *argument) {
+    const Part *part = argument;
+    const Dense *d = part->dense;
+    for (int64_t b = 0; b < d->batch; b++)
+        memcpy(d->y + b * d->outputs + part->first, d->bias + part->first, (part->last - part->first) * sizeof *d->y);
+    for (int64_t start = 0; start < d->inputs; start += d->block) {
+        const int64_t end = start + d->block < d->inputs ? start + d->block : d->inputs;
+        for (int64_t j = part->first; j < part->last; j += TILE_COLUMNS)
+            for (int64_t b = 0; b < d->batch; b += BATCH_ROWS) {
+                const float *x = d->x + b * d->inputs;
+                Lanes sum[BATCH_ROWS][2];
+                for (int r = 0; r < BATCH_ROWS; r++) sum[r][0] = sum[r][1] = ALL(0.0f);
+                for (int64_t k = start; k < end; k++) {
+                    const float *w = d->w + k * d->outputs + j;
+                    const Lanes w0 = LOAD(w), w1 = LOAD(w + LANES);
+                    if (!b) __builtin_prefetch(w + TILE_COLUMNS), __builtin_prefetch(w + TILE_COLUMNS + LANES);
+                    for (int r = 0; r < BATCH_ROWS; r++) {
+                        const Lanes value = ALL(x[r * d->inputs + k]);
+                        sum[r][0] = FMA_LANES(value, w0, sum[r][0]);
+                        sum[r][1] = FMA_LANES(value, w1, sum[r][1]);
+                    }
+                }
+                for (int r = 0; r < BATCH_ROWS; r++) {
+                    float *y = d->y + (b + r) * d->outputs + j;
+                    STORE(y, LOAD(y) + sum[r][0]);
+                    STORE(y + LANES, LOAD(y + LANES) + sum[r][1]);
+                }
+            }
+    }
+    return NULL;
+}
+
+/* Columns `first` to `last` of x' w': each is a row of weights, which is read in one go, for all of the batch side by side. */
+static void *backward_part(void *argument) {
+    const Part *part = argument;
+    const Dense *d = part->dense;
+    float total[BATCH_ROWS][TILE_COLUMNS];
+    for (int64_t i = part->first; i < part->last; i += BATCH_ROWS)
+        for (int64_t b = 0; b < d->batch; b += TILE_COLUMNS) {
+            memset(total, 0, sizeof total);
+            for (int64_t start = 0; start < d->outputs; start += d->block) {
+                const int64_t end = start + d->block < d->outputs ? start + d->block : d->outputs;
+                Lanes sum[BATCH_ROWS][2];
+                for (int r = 0; r < BATCH_ROWS; r++) sum[r][0] = sum[r][1] = ALL(0.0f);
+                for (int64_t k = start; k < end; k++) {
+                    const Lanes x0 = LOAD(d->x + k * d->batch + b), x1 = LOAD(d->x + k * d->batch + b + LANES);
+                    for (int r = 0; r < BATCH_ROWS; r++) {
+                        const Lanes weight = ALL(d->w[(i + r) * d->outputs + k]);
+                        sum[r][0] = FMA_LANES(weight, x0, sum[r][0]);
+                        sum[r][1] = FMA_LANES(weight, x1, sum[r][1]);
+                    }
+                }
+                for (int r = 0; r < BATCH_ROWS; r++) {
+                    STORE(total[r], LOAD(total[r]) + sum[r][0]);
+                    STORE(total[r] + LANES, LOAD(total[r] + LANES) + sum[r][1]);
+                }
+            }
+            for (int c = 0; c < TILE_COLUMNS; c++)
+                for (int r = 0; r < BATCH_ROWS; r++) d->y[(b + c) * d->inputs + i + r] = total[r][c];
+        }
+    return NULL;
+}
+
+/* Multiply with several threads; the bits do not depend on how many. 0: done; 1: not a case for this code. */
+int comper_dense(const Dense *d, int is_backward, int threads) {
+    const int64_t count = is_backward ? d->inputs : d->outputs, unit = is_backward ? BATCH_ROWS : TILE_COLUMNS;
+    if (count % unit || d->batch % (is_backward ? TILE_COLUMNS : BATCH_ROWS)) return 1;
+    void *(*const work)(void *) = is_backward ? backward_part : forward_part;
+    Part parts[MAX_THREADS];
+    pthread_t others[MAX_THREADS];
+    threads = threads < 1 ? 1 : threads > MAX_THREADS ? MAX_THREADS : threads;
+    const int64_t each = (count / unit + threads - 1) / threads * unit;
+    int started = 1;
+    for (int t = 0; t < threads; t++) {
+        const int64_t first = t * each < count ? t * each : count;
+        parts[t] = (Part){d, first, first + each < count ? first + each : count};
+    }
+    for (; started < threads; started++)
+        if (pthread_create(&others[started], NULL, work, &parts[started])) break;
+    for (int t = started; t < threads; t++) work(&parts[t]);
+    work(&parts[0]);
+    for (int t = 1; t < started; t++) pthread_join(others[t], NULL);
     return 0;
 }

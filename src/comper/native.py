@@ -25,7 +25,7 @@ FLAGS = (
 """Arithmetic as it is written: no fused, reordered or approximate operation that the source does not ask for."""
 FUNCTIONS = (
     "comper_product", "comper_update", "comper_picture", "comper_inflate", "comper_channels_last", "comper_scaled",
-    "comper_hidden",
+    "comper_hidden", "comper_dense",
 )  # fmt: skip
 """What native.c offers."""
 COMPILER_SECONDS = 60

@@ -236,7 +236,7 @@ NETWORKS = of(
     ("pixels are scaled at every layer", "            scale = 1.0\n", ""),
     ("no ReLU after a convolution", "layer.forward(x, scale).relu_()", "layer.forward(x, scale)"),
     ("no ReLU after the hidden layer", ".flatten(-3)).relu()", ".flatten(-3))"),
-    ("ReLU after the output", "if hidden is None else hidden)\n", "if hidden is None else hidden).relu()\n"),
+    ("ReLU after the output", "return self.Dense2.forward(hidden)", "return self.Dense2.forward(hidden).relu()"),
     ("no bias anywhere with stacked frames", "bias=first_bias or number > 1", "bias=first_bias"),
     ("Table 9: the second stride", "(64, 4, 2)", "(64, 4, 1)"),
 ) + of(

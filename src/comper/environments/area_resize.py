@@ -89,11 +89,12 @@ class CompiledPicture:
 
 
 def _by_target(shares: Sequence[Share], size: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-    """Sources and weights (most shares of a target, targets); a target with fewer has weights of 0."""
+    """Sources and weights (most shares of a target, targets); a target with fewer has its last one again, with weight 0."""
     own = [[share for share in shares if share.target == target] for target in range(size)]
     shape = (max(map(len, own)), size)
     source, weight = np.zeros(shape, np.int32), np.zeros(shape, np.float32)
     for target, list_ in enumerate(own):
+        source[:, target] = list_[-1].source
         for row, share in enumerate(list_):
             source[row, target], weight[row, target] = share.source, share.weight
     return source, weight

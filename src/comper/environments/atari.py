@@ -107,8 +107,11 @@ class AtariEnvironment:
         screen = (num_rows, num_columns)
         self._compiled_picture = compiled_picture(self._pool.table, screen, settings.screen_size, self._pool)
         self._frames_shape = (observations_per_step, settings.screen_size, settings.screen_size)
-        self._previous_screen = np.zeros((num_rows, num_columns), np.uint8)
-        self._current_screen = np.zeros_like(self._previous_screen)
+        self._previous_screen, self._current_screen = np.zeros((2, num_rows, num_columns), np.uint8)
+        self._observation = np.empty(self._frames_shape[1:], np.uint8)
+        # Asking NumPy for an address takes longer than reading a screen.
+        self._addresses = (self._previous_screen.ctypes.data, self._current_screen.ctypes.data)
+        self._observation_address = self._observation.ctypes.data
         self._last_action = NOOP
         self._episode_frames = 0
         self._terminated = False
@@ -125,7 +128,7 @@ class AtariEnvironment:
         self._episode_frames = 0
         self._terminated = False
         self._is_playing = True
-        return self._observe()
+        return self._observe().copy()
 
     def step(self, action: int) -> Step:
         """Hold an action for `observations_per_step` observations, or until the episode ends."""
@@ -229,15 +232,15 @@ class AtariEnvironment:
     def _turn_screens(self) -> None:
         # Every frame's screen is read, though two of five are used: it costs 1 µs, and a game over may come at any frame.
         self._previous_screen, self._current_screen = self._current_screen, self._previous_screen
+        self._addresses = self._addresses[::-1]
         self._ale.getScreen(self._current_screen)
 
     def _observe(self) -> NDArray[np.uint8]:
-        before, now = self._previous_screen, self._current_screen
+        """The observation, to be copied before the next one is made."""
         if self._compiled_picture is None:
-            return self._pool(before, now)
-        out = np.empty(self._frames_shape[1:], np.uint8)
-        self._compiled_picture.draw(before.ctypes.data, now.ctypes.data, out.ctypes.data)
-        return out
+            return self._pool(self._previous_screen, self._current_screen)
+        self._compiled_picture.draw(*self._addresses, self._observation_address)
+        return self._observation
 
     def _identity(self) -> dict[str, str]:
         version: str = import_ale().__version__

@@ -6,6 +6,7 @@ first; it runs over the trials named in the call.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -314,7 +315,7 @@ class LossMeter:
 
     def is_finite(self) -> bool:
         """Whether every loss since the last reading was a finite number."""
-        return bool(torch.isfinite(self._sum).all())
+        return math.isfinite(self._sum.sum().item())
 
     def read(self, trial: int) -> float | None:
         """The mean since the last reading, None when nothing was learned."""

@@ -7,16 +7,20 @@ trials are stacked along a leading trial axis, so that one product serves all of
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import ctypes
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.func import functional_call, stack_module_state, vmap
 
+from comper import native
 from comper.networks.graphs import GraphedFunction
 
 NetworkFactory = Callable[[], nn.Module]
@@ -113,8 +117,10 @@ class Population:
         outputs = {key: products[0] for key, products in taped.items() if len(products) == 1}
         parameters = {name: p for name, p in self.groups[group].items() if p.requires_grad}
         wanted = [outputs[id(p)].d if id(p) in outputs else p for p in parameters.values()]
+        with weights_not_wanted(p for p in parameters.values() if id(p) in outputs):
+            found = torch.autograd.grad(loss, wanted, allow_unused=True)
         gradients: dict[str, Gradient] = {}
-        for (name, p), g in zip(parameters.items(), torch.autograd.grad(loss, wanted, allow_unused=True), strict=True):
+        for (name, p), g in zip(parameters.items(), found, strict=True):
             if g is not None:
                 gradients[name] = Product(outputs[id(p)].x.detach(), g) if id(p) in outputs else g
         return gradients
@@ -291,9 +297,10 @@ def _taped() -> Iterator[Tape]:
 def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """x W + b: x is (B, I) and W (I, O), or both with a trial axis in front."""
     if weight.dim() == 2:
-        y = bias.addmm(x, weight) if x.dim() == 2 else x @ weight + bias
-        if _tape is not None and x.dim() == 2 and weight.numel() >= LARGE:
-            _tape.append((weight, x, y))
+        if _tape is None or x.dim() != 2 or weight.numel() < LARGE:
+            return bias.addmm(x, weight) if x.dim() == 2 else x @ weight + bias
+        y = dense(x, weight, bias)
+        _tape.append((weight, x, y))
         return y
     return bias.unsqueeze(1).baddbmm(x, weight)
 
@@ -394,3 +401,97 @@ def _input_gradient(dy: Tensor, weight: Tensor, stride: int, input_shape: torch.
     )
     # Rows and columns past the last patch were never read.
     return F.pad(covered, (0, 0, 0, width - covered.shape[3], 0, height - covered.shape[2]))
+
+
+# A large dense layer for a batch in compiled code, with torch's bits: its products read the weights where they are. MKL copies
+# them into an order of its own first, which takes a third of its time. Where the bits differ, torch multiplies.
+
+MKL_BLOCK = 192
+"""Products that MKL sums up at a time on AMD's processors, first to last, before it adds these sums to the result."""
+
+_not_wanted: frozenset[int] = frozenset()
+
+
+class _DenseArguments(ctypes.Structure):
+    """The arguments of `comper_dense`, as native.c declares them."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("x", "w", "bias", "y")),
+        *((name, ctypes.c_int64) for name in ("batch", "inputs", "outputs", "block")),
+    )
+
+
+def dense(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """x W + b of x (B, I) and W (I, O)."""
+    if native.compiled() is None:
+        return bias.addmm(x, weight)
+    if not torch.is_grad_enabled():
+        return product(x, weight, bias)
+    y: Tensor = _DenseFunction.apply(x, weight, bias)  # type: ignore[no-untyped-call]
+    return y
+
+
+@contextmanager
+def weights_not_wanted(weights: Iterable[Tensor]) -> Iterator[None]:
+    """Compute no gradient of these for a while. Autograd tells its own functions what is asked for, but not ours."""
+    global _not_wanted
+    before, _not_wanted = _not_wanted, frozenset(weight.data_ptr() for weight in weights)
+    try:
+        yield
+    finally:
+        _not_wanted = before
+
+
+class _DenseFunction(torch.autograd.Function):
+    """A dense layer with its gradients."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        return product(x, weight, bias)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        x, weight = ctx.saved_tensors
+        wants_x, wants_weight, wants_bias = ctx.needs_input_grad
+        wants_weight = wants_weight and weight.data_ptr() not in _not_wanted
+        d_x = product(d.contiguous(), weight) if wants_x else None
+        return d_x, x.t() @ d if wants_weight else None, d.sum(0) if wants_bias else None
+
+
+def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x W + b, or x W' without a bias."""
+    library = native.compiled()
+    is_plain = all(t.device.type == "cpu" and t.dtype == torch.float32 and t.is_contiguous() for t in (x, weight))
+    case = (len(x), weight.shape, bias is None, torch.get_num_threads())
+    if library is not None and is_plain and _has_torchs_bits(library, *case):
+        y = _compiled_product(library, x, weight, bias)
+        assert y is not None, case
+        return y
+    return _torchs_product(x, weight, bias)
+
+
+def _torchs_product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    return x @ weight.t() if bias is None else bias.addmm(x, weight)
+
+
+@cache
+def _has_torchs_bits(library: ctypes.CDLL, batch: int, shape: torch.Size, is_backward: bool, num_threads: int) -> bool:
+    """Whether the compiled product has torch's bits: found by trying it on random numbers."""
+    generator = torch.Generator().manual_seed(0)
+    weight, bias = torch.randn(shape, generator=generator), torch.randn(shape[1], generator=generator)
+    inputs = torch.randn(batch, shape[1 if is_backward else 0], generator=generator), weight, None if is_backward else bias
+    with torch.no_grad():
+        found = _compiled_product(library, *inputs)
+        return found is not None and torch.equal(found, _torchs_product(*inputs))
+
+
+def _compiled_product(library: ctypes.CDLL, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor | None:
+    """The same in compiled code; None where it cannot do it."""
+    y = torch.empty(len(x), weight.shape[0 if bias is None else 1])
+    x = x.t().contiguous() if bias is None else x
+    places = (x.data_ptr(), weight.data_ptr(), None if bias is None else bias.data_ptr(), y.data_ptr())
+    arguments = _DenseArguments(*places, len(y), *weight.shape, MKL_BLOCK)
+    failed = library.comper_dense(ctypes.byref(arguments), int(bias is None), torch.get_num_threads())
+    return None if failed else y
