@@ -21,7 +21,6 @@ from comper.errors import (
     UnusableStateError,
     UsageError,
     counted,
-    printable,
 )
 from comper.output import print_line
 from comper.progress import show_progress
