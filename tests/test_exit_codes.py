@@ -16,6 +16,7 @@ CODES = {
     "UsageError": 2,
     "OutsideCodeError": 2,
     "DamagedFileError": 3,
+    "UnusableStateError": 3,
     "ResourceError": 4,
     "WorkerDiedError": 4,
     "DivergedError": 5,
