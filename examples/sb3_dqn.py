@@ -1,11 +1,11 @@
 """Train Stable-Baselines3's DQN on Pong with a replay buffer that takes about 1 % of the memory of its own.
 
-pip install "comper[sb3,atari]"
+pip install ".[sb3,atari]"   # in a checkout
 python examples/sb3_dqn.py            # 100,000 steps
 python examples/sb3_dqn.py 1000       # a short one
 """
 
-import sys
+import argparse
 
 import ale_py
 import gymnasium
@@ -16,7 +16,9 @@ from stable_baselines3.common.vec_env import VecFrameStack
 from comper.integrations.sb3 import CompactReplayBuffer
 
 gymnasium.register_envs(ale_py)
-steps = int(sys.argv[1]) if len(sys.argv) > 1 else 100_000
+parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+parser.add_argument("steps", nargs="?", type=int, default=100_000, help="steps of the environment (default: %(default)s)")
+steps = parser.parse_args().steps
 env = VecFrameStack(make_atari_env("PongNoFrameskip-v4", seed=0), n_stack=4)
 
 model = DQN(

@@ -1,11 +1,11 @@
 """Keep transitions of a MiniGrid task in TorchRL's replay buffer, with a storage that keeps equal frames once.
 
-pip install "comper[torchrl,minigrid]"
+pip install ".[torchrl,minigrid]"   # in a checkout
 python examples/torchrl_buffer.py          # 10,000 steps
 python examples/torchrl_buffer.py 1000     # a short one
 """
 
-import sys
+import argparse
 
 import gymnasium
 import minigrid  # noqa: F401 - registers its environments
@@ -15,7 +15,9 @@ from torchrl.data import TensorDictReplayBuffer
 
 from comper.integrations.torchrl import CompactSampler, CompactStorage
 
-steps = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
+parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+parser.add_argument("steps", nargs="?", type=int, default=10_000, help="steps of the environment (default: %(default)s)")
+steps = parser.parse_args().steps
 env = gymnasium.make("MiniGrid-DoorKey-5x5-v0")
 
 buffer = TensorDictReplayBuffer(storage=CompactStorage(100_000), batch_size=32)

@@ -29,6 +29,32 @@ memory = CompactMemory(100, (4, 84, 84), frame_stack=True, compression="zlib")
 memory.add(np.zeros((4, 84, 84), np.uint8), 3, 1.0, np.ones((4, 84, 84), np.uint8), terminated=False)
 assert memory.sample(2).actions.tolist() == [3, 3]
 """
+SB3 = """
+from stable_baselines3 import DQN
+from comper.integrations.sb3 import CompactReplayBuffer
+model = DQN("MlpPolicy", "CartPole-v1", learning_starts=50, buffer_size=500, replay_buffer_class=CompactReplayBuffer)
+model.learn(200)
+assert model.replay_buffer.size() == 200
+"""
+TORCHRL = """
+import torch
+from tensordict import TensorDict
+from torchrl.data import TensorDictReplayBuffer
+from comper.integrations.torchrl import CompactStorage
+buffer = TensorDictReplayBuffer(storage=CompactStorage(10), batch_size=4)
+frames = torch.zeros(3, 8, 8, dtype=torch.uint8)
+buffer.extend(TensorDict({"observation": frames, "next": {"observation": frames + 1}}, batch_size=[3]))
+assert buffer.sample()["next", "observation"].unique().tolist() == [1]
+"""
+PLAN = """
+agent = "dqn"
+environments = ["gym:CartPole-v1"]
+seeds = 2
+settings = { frames = 100, replay_start_steps = 20 }
+"""
+FILES = {"plan.toml": PLAN, "search.toml": PLAN + "[search]\nstep_size = { low = 1e-4, high = 1e-2, log = true }\n"}
+"""What the commands read, beside some run folders in logs/."""
+PONG = "runs/comper-single/pong/seed-0"
 SHORT = ["--frames", "100", "--episode-cap-frames", "200", "--device", "cpu", "--workers", "0"]
 
 EXTRAS: dict[str, tuple[str, list[list[str]]]] = {
@@ -39,6 +65,20 @@ EXTRAS: dict[str, tuple[str, list[list[str]]]] = {
     "minigrid": ("train,minigrid", [["comper", "train", "minigrid:Empty-5x5-v0", "--agent", "dqn", *SHORT[:2], *SHORT[4:]]]),
     "report": ("report", [["comper", "report", "logs", "--out", "page"], ["comper", "verify", "logs"]]),
     "faiss": ("faiss", [["python", "-c", MEMORY], ["python", "-c", "import faiss"]]),
+    "watch": (
+        "train,atari,watch",
+        [
+            ["comper", "train", "pong", "--checkpoint-period-steps", "10", *SHORT],
+            ["comper", "watch", PONG, "--out", "film.mp4", "--seconds", "2", "--device", "cpu"],
+            ["comper", "watch", PONG, "--out", "film.gif", "--seconds", "2", "--device", "cpu"],
+            ["comper", "memory", PONG, "--out", "memory.png", "--device", "cpu"],
+        ],
+    ),
+    "sb3": ("sb3", [["python", "-c", SB3]]),
+    "torchrl": ("torchrl", [["python", "-c", TORCHRL]]),
+    "ray": ("train,gymnasium,report,ray", [["comper", "study", "plan.toml", "--ray", "--device", "cpu"]]),
+    "slurm": ("train,gymnasium,report,slurm", [["comper", "study", "plan.toml", "--dry-run", "--device", "cpu"]]),
+    "optuna": ("train,gymnasium,optuna", [["comper", "search", "search.toml", "--tries", "2", "--device", "cpu"]]),
 }
 """What is tried -> the extras it is installed with, and the commands that must succeed then."""
 
@@ -46,8 +86,11 @@ REFUSED = {
     "none": (["comper", "train", "freeway"], 'pip install "comper[train,atari]"'),
     "gymnasium": (["comper", "train", "freeway"], 'pip install "comper[atari]"'),
     "report": (["comper", "describe", "dqn"], 'pip install "comper[train,atari]"'),
+    "atari": (["comper", "study", "paper"], 'pip install "comper[report]"'),
+    "slurm": (["comper", "study", "plan.toml", "--slurm"], "there is no `sbatch` on this machine"),
+    "optuna": (["comper", "study", "plan.toml"], 'pip install "comper[report]"'),
 }
-"""What must fail with this advice, because an extra is missing."""
+"""What must fail with this advice, because an extra, or Slurm, is missing."""
 
 
 def main() -> int:
@@ -87,6 +130,8 @@ def try_extra(name: str, wheel: Path) -> None:
     place.mkdir()
     with tarfile.open(ROOT / "results" / "first-runs" / "cpu-two-cores.tar.gz") as archive:
         archive.extractall(place / "logs", filter="data")
+    for file, text in FILES.items():
+        (place / file).write_text(text)
     programs = Path(python).parent
     for program, *words in commands:
         run([str(programs / program), *words], place)

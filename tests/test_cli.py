@@ -98,6 +98,11 @@ def test_output_into_a_closed_pipe_is_no_error() -> None:
     ("words", "says"),
     [
         (["trian"], "Did you mean train"),
+        (["study", "paper", "--frames", "9"], "The plan has the settings: write `settings = { frames = ... }` there."),
+        (["study", "paper", "--lr", "0.1"], "write `settings = { step_size = ... }` there."),
+        (["study", "paper", "--episode-cap-frames", "9"], "write `settings = { episode_cap_frames = ... }` there."),
+        (["search", "my.toml", "--seed", "9"], "The plan says that: `seeds`."),
+        (["study", "paper", "--agents", "dqn"], "The plan says that: `agents`."),
         (["train"], "ENV"),
         (["train", "freewai"], "freeway"),
         (["train", "freeway", "--agent", "commper"], "Agents: comper-single"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -13,11 +14,13 @@ from comper.errors import (
     ComperError,
     ResourceError,
     UsageError,
+    counted,
     explained_os_error,
     explaining_memory_errors,
     explaining_os_errors,
     is_memory_error,
 )
+from comper.runs.files import write_atomically
 
 
 @pytest.mark.parametrize(
@@ -100,3 +103,24 @@ def test_places_that_cannot_be_written_to_are_refused_by_every_command(
         lines = capsys.readouterr().err.splitlines()
         assert any(words in lines[-1] for words in ("cannot be written", "File name too long", "of disk")), lines
         assert len(lines) == 1, "refused before anything is done"
+
+
+def test_one_of_a_thing_is_not_called_many() -> None:
+    assert [counted(1, "trial"), counted(1_200, "trial"), counted(0, "trial")] == ["1 trial", "1,200 trials", "0 trials"]
+    assert [counted(1, "process", "processes"), counted(2, "process", "processes")] == ["1 process", "2 processes"]
+
+
+@pytest.mark.skipif(not hasattr(os, "mknod"), reason="needs Unix")
+def test_a_device_is_never_replaced_by_a_file(tmp_path: Path) -> None:
+    from comper.environments.floors import Floors, save_floors
+
+    device = tmp_path / "device"
+    try:
+        os.mknod(device, 0o666 | stat.S_IFCHR, os.makedev(1, 7))  # what /dev/full is; the real one is left alone
+    except OSError:
+        pytest.skip("only a superuser can make, and replace, a device")
+    with pytest.raises(UsageError, match="a device, not a place for a file"):
+        save_floors(Floors({}), device)
+    with pytest.raises(UsageError, match="a device"), explaining_os_errors(device, is_typed=True):
+        write_atomically(device, b"x")
+    assert stat.S_ISCHR(device.lstat().st_mode)

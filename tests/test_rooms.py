@@ -16,7 +16,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "comper"
 ARROWS: dict[str, set[str]] = {
     "errors": set(),
     "native": set(),
-    "output": set(),
+    "output": {"errors"},
     "processes": set(),
     "progress": {"output"},
     "settings": {"errors"},

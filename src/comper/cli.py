@@ -140,19 +140,33 @@ def _refuse_unknown(word: str, parser: argparse.ArgumentParser, args: argparse.N
 
 
 def _owner_hint(flag: str, args: argparse.Namespace) -> str:
-    """Which agents have the setting that this one has not."""
+    """Which agents have the setting that this one has not; a plan says itself what it is run with."""
     from comper.agents.registry import AGENTS, find_agent
     from comper.settings import fields_of
 
-    if not hasattr(args, "agent"):
-        return ""
     name = flag.removeprefix("--").replace("-", "_")
+    if not hasattr(args, "agent"):
+        return _plan_hint(name) if hasattr(args, "plan") else ""
     owners = [
         agent
         for agent in AGENTS
         if any(name in (f.name, *f.metadata["synonyms"]) for _, f in fields_of([find_agent(agent).config]))
     ]
     return f" It is a setting of {', '.join(owners)}, not of {args.agent}." if owners else ""
+
+
+def _plan_hint(name: str) -> str:
+    """Where a plan says what `comper train` is told by flags."""
+    from comper.agents.registry import AGENTS, find_agent
+    from comper.environments.families import family_settings
+    from comper.settings import fields_of
+
+    keys = {"agent": "agents", "seed": "seeds", "trials": "seeds", "env": "environments"}
+    if key := keys.get(name, name if name in keys.values() else ""):
+        return f" The plan says that: `{key}`."
+    parts = [*(find_agent(agent).config for agent in AGENTS), *family_settings().values()]
+    known = {word: f.name for _, f in fields_of(parts) for word in (f.name, *f.metadata["synonyms"])}
+    return f" The plan has the settings: write `settings = {{ {known[name]} = ... }}` there." if name in known else ""
 
 
 COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser, list[str]], None]]] = {

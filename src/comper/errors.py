@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
@@ -16,9 +17,18 @@ from pathlib import Path
 from typing import Any
 
 
+def counted(number: int, one: str, many: str = "") -> str:
+    """A number and what is counted: 1 trial, 2 trials, 3 processes."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
 def printable(text: str) -> str:
     """Text that every terminal and page can show: control characters and broken ones, as in names of files, are escaped."""
     return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
+
+
+MAX_TEXT = 2_000
+"""Characters of a sentence about wrong use."""
 
 
 class ComperError(Exception):
@@ -34,6 +44,10 @@ class UsageError(ComperError):
     """A wrong name, number, key or folder."""
 
     exit_code = 2
+
+    def __init__(self, text: str) -> None:
+        # What is wrong is quoted, and may be as long as a file.
+        super().__init__(text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT // 2]} ... {text[-MAX_TEXT // 2 :]}")
 
 
 class OutsideCodeError(UsageError):
@@ -115,12 +129,23 @@ _REMEDIES = {
 def explaining_os_errors(path: str | os.PathLike[str], *, hint: str = "", is_typed: bool = False) -> Iterator[None]:
     """While a file or folder is written: what the system objects to becomes a sentence, with the exit code 4.
 
-    Where the user has typed the path (`is_typed`) and it cannot be one, that is wrong use, with the exit code 2.
+    Where the user has typed the path (`is_typed`) and it cannot be one, that is wrong use, with the exit code 2. So is a
+    device: files are replaced as a whole, and a superuser would replace /dev/null.
     """
+    if is_typed and _is_device(path):
+        raise UsageError(f"{os.fspath(path)}: cannot be written (a device, not a place for a file).")
     try:
         yield
     except OSError as error:
         raise explained_os_error(error, f"{os.fspath(path)}: cannot be written", hint=hint, is_typed=is_typed) from None
+
+
+def _is_device(path: str | os.PathLike[str]) -> bool:
+    try:
+        mode = os.lstat(path).st_mode
+    except (OSError, ValueError):  # not there, or no path at all: writing tells
+        return False
+    return stat.S_ISCHR(mode) or stat.S_ISBLK(mode)
 
 
 def explained_os_error(error: OSError, problem: str, *, hint: str = "", is_typed: bool = False) -> ComperError:

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TextIO
 
+from comper.errors import printable
+
 
 class UnbreakableOutput:
     """A text stream that swallows what it cannot write; characters it cannot encode become question marks."""
@@ -69,10 +71,10 @@ class UnbreakableOutput:
 
 
 def print_line(text: str) -> None:
-    """Print to standard error; an output that breaks does not matter."""
+    """Print to standard error, names of files and all; an output that breaks does not matter."""
     if sys.stderr is not None:
         output = UnbreakableOutput(sys.stderr)
-        output.write(text + "\n")
+        output.write(printable(text) + "\n")
         output.flush()
 
 

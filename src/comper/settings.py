@@ -175,24 +175,38 @@ def _toml_value(value: Any) -> str:
 
 def read_settings(path: Path) -> dict[str, Any]:
     """The settings in a TOML file; `with_settings` checks what they mean."""
+    return parse_settings(read_toml(path), where=str(path))
+
+
+def read_toml(path: Path) -> bytes:
+    """The content of a TOML file."""
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
             raise UsageError(f"{path}: cannot be read (not an ordinary file).")
         if status.st_size > MAX_TOML_BYTES:
             raise UsageError(f"{path}: larger than {MAX_TOML_BYTES // 1024} kB, which no configuration is.")
-        content = path.read_bytes()
+        return path.read_bytes()
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror}).") from None
-    return parse_settings(content, where=str(path))
 
 
 def parse_settings(content: bytes, *, where: str) -> dict[str, Any]:
     """The settings in the content of a TOML file."""
     try:
-        return tomllib.loads(content.decode("utf-8"))
+        settings = tomllib.loads(content.decode("utf-8"))
+        _require_64_bits(settings)
+        return settings
     except (ValueError, RecursionError) as error:  # TOMLDecodeError and UnicodeDecodeError are ValueErrors
         raise UsageError(f"{where}: not a TOML file ({error}).") from None
+
+
+def _require_64_bits(value: Any) -> None:
+    """Refuse larger whole numbers, as TOML allows; written to base 16 they may have more digits than Python can print."""
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise ValueError("a whole number of more than 64 bits")
+    for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        _require_64_bits(part)
 
 
 # As flags.

@@ -430,6 +430,13 @@ def test_a_buffer_of_another_kind_is_refused(saved: Path) -> None:
         CompactDictReplayBuffer.load(saved)
 
 
+def nested_space(depth: int) -> dict[str, Any]:
+    space: dict[str, Any] = {"kind": "Discrete", "n": 3, "start": 0}
+    for _ in range(depth):
+        space = {"kind": "Dict", "spaces": {"a": space}}
+    return space
+
+
 LIES: dict[str, Any] = {
     "pos": lambda about: about | {"pos": 60},
     "pos of no number": lambda about: about | {"pos": "1"},
@@ -441,6 +448,7 @@ LIES: dict[str, Any] = {
     "no settings": lambda about: about | {"settings": None},
     "space": lambda about: about | {"observation_space": {"kind": "Secret"}},
     "other space": lambda about: about | {"observation_space": {"kind": "Discrete", "n": 3, "start": 0}},
+    "deep space": lambda about: about | {"observation_space": nested_space(300)},
     "nothing": lambda about: {},
 }
 

@@ -273,6 +273,8 @@ LIES: dict[str, Any] = {
     "columns": lambda about: about | {"columns": about["columns"][1:]},
     "kind of number": lambda about: about | {"columns": [[key, "torch.load", shape] for key, _, shape in about["columns"]]},
     "shape": lambda about: about | {"columns": [[key, dtype, [2]] for key, dtype, _ in about["columns"]]},
+    "no name": lambda about: about | {"columns": [[[], dtype, shape] for _, dtype, shape in about["columns"]]},
+    "number for a name": lambda about: about | {"columns": [[[n], *rest] for n, (_, *rest) in enumerate(about["columns"])]},
     "nothing": lambda about: {},
 }
 

@@ -290,3 +290,34 @@ def test_a_tabular_task_wholly_met_comes_to_its_true_optimal_values(name: str, d
 def _transition(walk: Walk, s: int, a: int, r: float, s_next: int, done: bool) -> Transition:
     ids = [walk.frames.intern(np.array([value, 0])) for value in (s, s_next)]
     return Transition((ids[0],), a, r, (ids[1],), done)
+
+
+def _wrong(path: str, value: Any) -> Any:
+    def change(state: dict[str, Any]) -> None:
+        *parents, name = path.split("/")
+        for parent in parents:
+            state = state[parent]
+        state[name] = np.full_like(state[name], value)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("edges/source", 10**6), ("edges/source", -1), ("edges/target", 10**6), ("edges/count", 0), ("nodes/degree", 1),
+        ("nodes/state", 10**6), ("nodes/state", -1), ("nodes/tries", 7), ("index/set_ids", 3), ("pairs", 10**6), ("pairs", -1),
+        ("replay_weights", -1.0), ("counters", -1), ("counters", 2**63 - 1),
+    ],
+)  # fmt: skip
+def test_a_state_that_contradicts_itself_is_refused(path: str, value: Any) -> None:
+    walk = corridor()
+    walk.tell(0.25)
+    walk.graph.refresh(ValueRule(discount=0.9))
+    other = Walk()
+    other.frames.load_state_dict(walk.frames.state_dict())
+    state = walk.graph.state_dict()
+    other.graph.load_state_dict(state)
+    _wrong(path, value)(state)
+    with pytest.raises((ValueError, KeyError)):
+        other.graph.load_state_dict(state)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from comper.report.scoreboard import scoreboard
 
 from .conftest import MakeRun
@@ -20,4 +22,12 @@ def test_a_floor_of_another_decision_period_is_not_shown(make_run: MakeRun) -> N
 
 def test_an_environment_without_a_floor_says_so(make_run: MakeRun) -> None:
     folder = make_run("ours", "gym:CartPole-v1", 0, frame_skip=1)
-    assert "-      not measured" in scoreboard([folder])
+    assert "-      not measured " in scoreboard([folder])
+    assert "with these settings" not in scoreboard([folder])
+
+
+def test_runs_of_a_study_are_told_apart_by_their_variants(make_run: MakeRun, tmp_path: Path) -> None:
+    folders = [make_run("dqn", "freeway", 0, out=tmp_path / "study" / variant) for variant in ("huber", "discount=0.9")]
+    header, *rows = scoreboard(folders, study=tmp_path / "study").splitlines()
+    assert header.split()[:2] == ["variant", "game"]
+    assert [row.split()[0] for row in rows[:2]] == ["huber", "discount=0.9"]

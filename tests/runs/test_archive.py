@@ -77,3 +77,18 @@ def test_the_command_packs_or_says_why_not(make_run: MakeRun, tmp_path: Path, ca
     assert main([]) == 2
     assert main([str(tmp_path / "runs"), str(tmp_path / "no" / "x.tar.gz")]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 3
+
+
+def test_names_in_an_archive_never_lead_out_of_it(make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = make_run(weights=WEIGHTS)
+    monkeypatch.chdir(place.parent)
+    for given in ("..", ".", "../../../runs", "seed-0/.."):
+        assert main([given, str(tmp_path / "x.tar.gz")]) == 0
+        with tarfile.open(tmp_path / "x.tar.gz") as tar:
+            assert tar.getnames()
+            assert not [name for name in tar.getnames() if ".." in Path(name).parts or name.startswith("/")]
+
+
+def test_an_archive_without_a_name_is_refused(make_run: MakeRun, tmp_path: Path) -> None:
+    make_run(weights=WEIGHTS)
+    assert main([str(tmp_path / "runs"), ""]) == 2

@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import safetensors.numpy
 import torch
 
 from comper.errors import DamagedFileError, DivergedError
-from comper.runs.states import check_same_shapes, flatten, nest, pack, pack_weights, unpack, unpack_weights
+from comper.runs.states import check_same_shapes, first_difference, flatten, nest, pack, pack_weights, unpack, unpack_weights
 
 
 def test_a_nested_state_is_read_back_with_its_types() -> None:
@@ -73,3 +74,30 @@ def test_nesting_undoes_flattening() -> None:
 def test_a_value_thousands_of_levels_deep_is_damage() -> None:
     with pytest.raises(DamagedFileError, match="levels deep"):
         nest({"/".join("a" * 3_000): 1})
+
+
+def test_what_could_not_be_saved_is_not_read_either() -> None:
+    broken = safetensors.numpy.save({"a/b": np.array([1.0, np.nan])})
+    with pytest.raises(DamagedFileError, match=r"NaN or infinity \(a/b\)"):
+        unpack(broken, b'{"kinds": {}, "values": {}}')
+    with pytest.raises(DamagedFileError, match=r"NaN or infinity \(a/b\)"):
+        unpack_weights(broken)
+    with pytest.raises(DamagedFileError, match=r"NaN or infinity \(x\)"):
+        unpack(safetensors.numpy.save({}), b'{"kinds": {}, "values": {"x": Infinity}}')
+
+
+@pytest.mark.parametrize(
+    ("other", "path"),
+    [
+        ({"a": np.zeros(3, np.float32), "b": {"c": 1}}, None),
+        ({"a": np.zeros(3, np.float64), "b": {"c": 1}}, "a"),
+        ({"a": np.zeros((1, 3), np.float32), "b": {"c": 1}}, "a"),
+        ({"a": bytes(12), "b": {"c": 1}}, "a"),
+        ({"a": np.zeros(3, np.float32), "b": {"c": True}}, "b/c"),
+        ({"a": np.zeros(3, np.float32), "b": {"c": 1.0}}, "b/c"),
+        ({"a": np.zeros(3, np.float32), "b": {}}, "b"),
+        ({"a": np.zeros(3, np.float32), "b": {"c": 1}, "d": 0}, "d"),
+    ],
+)
+def test_states_differ_in_kind_form_and_content(other: dict[str, Any], path: str | None) -> None:
+    assert first_difference({"a": np.zeros(3, np.float32), "b": {"c": 1}}, other) == path

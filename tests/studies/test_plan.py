@@ -9,7 +9,8 @@ import pytest
 from comper.errors import OutsideCodeError, UsageError
 from comper.studies.plan import read_plan
 
-EXAMPLES = sorted((Path(__file__).parents[2] / "examples" / "plans").glob("*.toml"))
+PLANS = sorted((Path(__file__).parents[2] / "examples" / "plans").glob("*.toml"))
+EXAMPLES = [path for path in PLANS if "[search]" not in path.read_text()]  # those are in test_settings_search.py
 GOOD = """
 environments = ["gym:CartPole-v1"]
 seeds = 2
@@ -84,6 +85,11 @@ WRONG = {
     "variants = 3: must be": GOOD + "variants = 3",
     "there is no variant": GOOD + "variants = []",
     "not a TOML file": "seeds = ",
+    "a whole number of more than 64 bits": 'environments = ["pong"]\nagents = ["dqn"]\nseeds = 0x' + "f" * 20_000,
+    "variant 'report': plan.toml and report belong to": GOOD + 'agent = "dqn"\n[[variants]]\nname = "report"',
+    "variant 'Plan.toml': plan.toml and report": GOOD + 'agent = "dqn"\n[[variants]]\nname = "Plan.toml"',
+    "at most 100,000 trials, and there are more": GOOD.replace("seeds = 2", "seeds = 100_000")
+    + 'agents = ["dqn"]\n[grid]\nframes = [1, 2, 3]',
 }
 
 
@@ -109,3 +115,23 @@ def test_a_grid_of_too_many_combinations_is_refused_before_it_is_made(tmp_path: 
     text = GOOD + f'agents = ["dqn"]\n[grid]\nbatch_size = {numbers}\nreplay_capacity = {numbers}\nframes = {numbers}\n'
     with pytest.raises(UsageError, match="too many combinations"):
         read_plan(plan_of(tmp_path, text))
+
+
+def test_what_is_quoted_is_never_as_long_as_the_file(tmp_path: Path) -> None:
+    for text in ("seeds = [" + "1, " * 20_000 + "]", f"seeds = 1\n{'k' * 50_000} = 1", f'seeds = "{"x" * 50_000}"'):
+        with pytest.raises(UsageError) as error:
+            read_plan(plan_of(tmp_path, 'environments = ["pong"]\nagents = ["dqn"]\n' + text))
+        assert len(str(error.value)) < 2_100
+
+
+def test_what_is_kept_is_what_was_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = plan_of(tmp_path, GOOD + 'agents = ["dqn"]')
+    read, found = Path.read_bytes, []
+
+    def once(self: Path) -> bytes:
+        found.append(self)
+        return read(self)
+
+    monkeypatch.setattr(Path, "read_bytes", once)
+    assert read_plan(path).text == read(Path(path))
+    assert found.count(Path(path)) == 1

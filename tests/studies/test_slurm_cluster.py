@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -175,7 +176,9 @@ def test_what_slurm_refuses_is_told_in_its_own_words(slurm: Path, plan: Plan, tm
     (slurm / "refused").touch()
     study = open_study(plan, tmp_path / "out")
     with pytest.raises(UsageError, match=r"Slurm does not take the jobs: .*invalid partition specified: nowhere"):
-        run_study(study, OPTIONS, command="", run=SlurmRunner(study.out, "nowhere"))
+        run_study(study, replace(OPTIONS, threads=3), command="", run=SlurmRunner(study.out, "nowhere"))
+    [batch] = slurm.glob("batch-*")
+    assert "#SBATCH --cpus-per-task=3\n" in batch.read_text()
 
 
 def test_a_job_that_dies_before_its_first_word_is_not_submitted_again(

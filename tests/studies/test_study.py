@@ -154,3 +154,50 @@ def test_a_link_inside_the_folder_of_a_study_is_refused(name: str, tmp_path: Pat
     with pytest.raises(UsageError, match="a link"):
         open_study(plan, tmp_path / "study")
     assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_what_stands_in_the_place_of_a_run_is_refused_before_anything_runs(tmp_path: Path, plan: Plan) -> None:
+    place = plan.trials[0].path(tmp_path / "study")
+    place.parent.mkdir(parents=True)
+    place.write_text("not a run")
+    with pytest.raises(UsageError, match="seed-0 already holds a run"):
+        open_study(plan, tmp_path / "study")
+
+
+def test_a_folder_that_was_emptied_but_for_its_lock_is_begun_again(tmp_path: Path, plan: Plan) -> None:
+    place = plan.trials[0].path(tmp_path)
+    place.mkdir(parents=True)
+    (place / ".lock").touch()
+    job = open_study(plan, tmp_path).jobs(OPTIONS, OPTIONS.torch_device())[0]
+    carry_out(job, Terminal(False))
+    assert [trial.seed for trial in open_study(plan, tmp_path).finished] == [0]
+
+
+def test_why_nothing_was_finished_is_said_rather_than_that_there_is_no_report(tmp_path: Path, plan: Plan) -> None:
+    here = Here(dict.fromkeys(range(4), DivergedError("learning diverged.")))
+    with pytest.raises(DivergedError, match="learning diverged"):
+        run_study(open_study(plan, tmp_path / "study"), OPTIONS, command="comper study", run=here)
+
+
+def test_on_a_gpu_a_damaged_run_does_not_keep_the_others_from_being_planned(tmp_path: Path, plan: Plan) -> None:
+    place = plan.trials[0].path(tmp_path)
+    place.mkdir(parents=True)
+    (place / "manifest.json").write_text("{")
+    jobs = open_study(plan, tmp_path).jobs(OPTIONS, torch.device("cuda"))
+    assert sorted(len(job.trials) for job in jobs) == [1, 1, 2]
+
+
+def test_escape_codes_in_the_name_of_a_plan_do_not_reach_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "\x1b[31mred.toml"
+    path.write_text(
+        TEXT.replace('"comper-single", "dqn"', '"random"').replace(
+            "replay_start_steps = 8, target_period_steps = 12, log_period_steps = 10", "log_period_steps = 10"
+        )
+    )
+    for words in (["--dry-run"], []):
+        assert main(["study", str(path), "--out", str(tmp_path / "out"), "--device", "cpu", "--processes", "1", *words]) == 0
+    captured = capsys.readouterr()
+    assert "\\x1b[31mred: 2 trials" in captured.out + captured.err
+    assert "\x1b[31m" not in captured.out + captured.err

@@ -15,6 +15,7 @@ import torch
 from comper import Evaluation, evaluate, load, resume, train
 from comper.agents.registry import find_agent
 from comper.cli import main
+from comper.environments.floors import ConstantFloor, Floor, Floors, RandomFloor, save_floors
 from comper.errors import OutsideCodeError, StoppedError, UsageError
 from comper.training.checkpointing import Checkpointer
 from comper.training.randomness import environment_seed, evaluation_seed
@@ -304,6 +305,26 @@ def test_the_command_evaluates_all_runs_of_a_folder_and_prints_json(
     captured = capsys.readouterr()
     assert captured.out.startswith(f"{saved_run}: dqn on")  # what could be played was
     assert "the agent random learns nothing" in captured.err
+
+
+def test_floors_that_were_measured_stand_beside_the_score(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    measured = tmp_path / "floors.json"
+    constants = {"0": ConstantFloor(8.0, 2)}
+    floor = Floor(RandomFloor(18.0, 1.0, 2), constants, "0", "2026-11-15", {}, {"episode_cap_frames": 0})
+    save_floors(Floors({"gym:CartPole-v1": {1: floor}}), measured)
+    (plain,) = train("gym:CartPole-v1", "dqn", out=tmp_path / "plain", **SMALL, **QUICK)
+    (given,) = train("gym:CartPole-v1", "dqn", out=tmp_path / "given", floors=measured, **SMALL, **QUICK)
+    words = ["evaluate", str(plain), "--episodes", "1", "--device", "cpu"]
+    assert main(words) == 0
+    captured = capsys.readouterr()
+    assert "score without learning: not measured" in captured.out
+    assert "`comper floors gym:CartPole-v1 --out floors.json`, then --floors" in captured.err
+    assert main([*words, "--floors", str(measured)]) == 0
+    captured = capsys.readouterr()
+    assert "score without learning: 18.0" in captured.out
+    assert "comper floors" not in captured.err
+    assert evaluate(given, episodes=1, device="cpu", show_progress=False).floor == 18.0, "as the run recorded it"
+    assert main([*words, "--floors", str(tmp_path / "nothing.json")]) == 2
 
 
 def test_a_score_counts_as_above_the_floor_where_its_whole_interval_is() -> None:

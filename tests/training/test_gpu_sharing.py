@@ -133,3 +133,11 @@ import torch
 assert torch.zeros(3, device="cuda").add(1).sum().item() == 3
 """
     subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
+
+
+def test_no_room_for_the_services_folder_is_no_reason_to_stop(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(**_: object) -> str:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("comper.training.gpu_sharing.tempfile.mkdtemp", full)
+    assert not share_gpu()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from comper.agents.constant_policy import ConstantConfig, ConstantPolicy
 from comper.agents.random_policy import RandomPolicy
 from comper.environments.environment import Step
 from comper.errors import DivergedError
+from comper.memory.frames import FrameStore
 from comper.protocol import AgentConfig
 from comper.runs.folder import EpisodeRecord
 from comper.training.loop import Loop
@@ -166,6 +168,32 @@ def test_a_reward_that_is_no_number_stops_the_run() -> None:
     with pytest.raises(DivergedError, match="a reward that is no number"):
         loop.run()
     assert tape.episodes == []
+
+
+class SpoiltCorridor(Corridor):
+    """Gives an observation that is no number, at its first reset or after so many steps."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__()
+        self.at, self.calls = at, 0
+
+    def reset(self) -> Any:
+        first = super().reset().astype(np.float32)
+        return first + np.float32("nan") if self.at == 0 else first
+
+    def step(self, action: int) -> Any:
+        self.calls += 1
+        found = super().step(action)
+        return replace(found, frames=found.frames + np.float32("inf" if self.calls == self.at else 0))
+
+
+@pytest.mark.parametrize("at", [0, 1, 3])
+def test_an_observation_that_is_no_number_is_blamed_on_the_environment(at: int) -> None:
+    made = [replace(setup, frames=FrameStore((5,), np.dtype(np.float32))) for setup in setups((5,), [7])]
+    agent = agent_of(RandomPolicy, AgentConfig(), made)
+    loop, _ = loop_of(AgentConfig(frames=100), agent, [SpoiltCorridor(at)], made)
+    with pytest.raises(DivergedError, match=rf"an observation that is no number .*after {max(0, at - 1)} steps. Mend the env"):
+        loop.run()
 
 
 @pytest.mark.parametrize("network", ["q_network", "qlstm"])

@@ -210,3 +210,20 @@ def test_the_command_line_writes_curves_of_new_and_of_resumed_runs(tmp_path: Pat
         main(["train", "gym:CartPole-v1", "--agent", "random", "--frames", "50", "--out", str(tmp_path / "new"), *words]) == 0
     )
     assert shown_curves(board_of(board, "random/gym-CartPole-v1/seed-0"))["episode/score"]
+
+
+@pytest.mark.parametrize("content", [b"", b"nan", b"1" * 5_000, b"\xff", None])
+def test_a_mark_that_says_nothing_is_none(content: bytes | None, tmp_path: Path) -> None:
+    from comper.training.trackers import _frames_in
+
+    mark = tmp_path / "x.frames"
+    if content is None:
+        (tmp_path / "outside").write_text("7")
+        mark.symlink_to(tmp_path / "outside")
+    else:
+        mark.write_bytes(content)
+    assert _frames_in(mark) == -1
+    assert _frames_in(tmp_path / "none") == -1
+    mark.unlink()
+    mark.write_text("4200")
+    assert _frames_in(mark) == 4200

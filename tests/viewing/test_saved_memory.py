@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import safetensors.numpy
 
 from comper.environments.families import find_environment
 from comper.errors import DamagedFileError, UsageError
+from comper.runs import checkpoints
+from comper.runs.files import digest, sealed
 from comper.runs.reader import read_run
 from comper.viewing.saved_memory import MemorySearch, SavedMemory, newest_checkpoint, read_memory
 
@@ -78,3 +84,43 @@ def test_a_checkpoint_that_is_not_there_is_refused_with_those_that_are(compact_r
 def test_a_memory_of_another_environment_is_refused(compact_run: Path) -> None:
     with pytest.raises(DamagedFileError, match=r"not as long as it says|not a memory of this environment"):
         memory_of(compact_run, environment="gym:CartPole-v1")
+
+
+@pytest.mark.parametrize(
+    ("column", "change"),
+    [
+        ("a", lambda a: a + 1000),
+        ("a", lambda a: a - 1000),
+        ("s", lambda s: s + 10**6),
+        ("s_next", lambda s: s[:, :0]),
+        ("r", lambda r: r[:, None]),
+    ],
+)
+def test_transitions_of_what_is_not_there_are_refused(column: str, change: Any, compact_run: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(compact_run, run)
+    newest = checkpoints.paths(run)[0]
+    forged(newest, f"agent/tm/table/{column}", change)
+    with pytest.raises(DamagedFileError, match="not a memory of this environment"):
+        memory_of(run)
+
+
+def test_a_damaged_checkpoint_is_left_for_the_one_before(compact_run: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(compact_run, run)
+    (checkpoints.paths(run)[0] / "frames.zlib").write_bytes(b"")
+    assert memory_of(run).step == 100
+    (checkpoints.paths(run)[1] / "frames.zlib").write_bytes(b"")
+    with pytest.raises(DamagedFileError, match="frames"):
+        memory_of(run)
+
+
+def forged(checkpoint: Path, name: str, change: Any) -> None:
+    """Change an array of a checkpoint, and make its digests fit."""
+    arrays = safetensors.numpy.load_file(checkpoint / "state.safetensors")
+    content = safetensors.numpy.save({**arrays, name: np.ascontiguousarray(change(arrays[name]))})
+    (checkpoint / "state.safetensors").write_bytes(content)
+    about = json.loads((checkpoint / "checkpoint.json").read_text())
+    del about["sha256"]
+    about["files"]["state.safetensors"] = digest(content)
+    (checkpoint / "checkpoint.json").write_text(json.dumps(sealed(about)))

@@ -83,6 +83,9 @@ class GraphConfig(AgentConfig):
         "any", "D7", "a random action is any of them, or one of those least tried in the state", ("any", "least-tried")
     )
     held_steps: int = setting(1, "D7", "agent steps that a random action is held at most; P(n or more) = 1/n", most=10_000)
+    choice_bonus: float = setting(
+        0.0, "D7", "when an action is chosen it counts for this/√(n + 1) more, after n tries in the state", most=1e6
+    )
     act_with: str = setting(
         "network", "D7", "who says what an action is worth: the network, or the graph where the action was tried",
         ("network", "graph"),
@@ -191,12 +194,17 @@ class GraphAgent(Agent):
         q = self.q_network.values(states[:, None], trials)[:, 0].cpu().numpy()
         if self.config.targets == "graph" and self.config.act_with == "graph":
             q = np.stack([self._known_values(i, s, row) for i, s, row in zip(trials, states.tolist(), q, strict=True)])
-        counts = self._tries if self.config.targets == "graph" and self.config.random_actions == "least-tried" else None
-        chosen = [
-            self.explorer.choose(i, row, e, counts and partial(counts, i, s))
-            for i, s, row, e in zip(trials, states.tolist(), q, epsilon, strict=True)
-        ]
+        chosen = [self._choose(*each) for each in zip(trials, states.tolist(), q, epsilon, strict=True)]
         return np.array(chosen), q[np.arange(len(chosen)), chosen]
+
+    def _choose(self, trial: int, state: list[int], q: NDArray[np.float32], epsilon: float) -> int:
+        c = self.config
+        if c.targets == "steps":
+            return self.explorer.choose(trial, q, epsilon)
+        if c.choice_bonus:
+            q = q + c.choice_bonus / np.sqrt(1.0 + self._tries(trial, state))
+        tries = partial(self._tries, trial, state) if c.random_actions == "least-tried" else None
+        return self.explorer.choose(trial, q, epsilon, tries)
 
     def _tries(self, trial: int, state: list[int]) -> NDArray[np.int32]:
         """How often each action was tried in a state: what recurs is explored evenly, what is new at random."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from comper.commands.arguments import add_checkpoint, add_device, add_trust, example, folder
 from comper.errors import DamagedFileError, UsageError, printable
+from comper.output import print_line
 from comper.settings import whole_number
 
 
@@ -30,6 +31,7 @@ def add_evaluate(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     parser.add_argument(
         "--seed", type=whole_number, default=0, metavar="N", help="seed of the episodes (default: %(default)s)"
     )
+    parser.add_argument("--floors", type=folder, metavar="FILE", help="floors that `comper floors --out FILE` measured")
     add_device(parser)
     parser.add_argument("--json", action="store_true", help="one line of JSON for each run")
     add_trust(parser)
@@ -42,6 +44,7 @@ def _evaluate(args: argparse.Namespace) -> int:
     runs = find_runs(args.folders)
     if not runs:
         raise UsageError(f"No run in {', '.join(map(str, args.folders))}. One is called like runs/dqn/freeway/seed-0.")
+    unknown: set[str] = set()
     for run in runs:
         result = evaluate(
             run,
@@ -51,9 +54,14 @@ def _evaluate(args: argparse.Namespace) -> int:
             seed=args.seed,
             device=args.device,
             trust=args.trust,
+            floors=args.floors,
         )
+        unknown |= {result.environment} if result.floor is None else set()
         name = f"{run}: " if len(runs) > 1 else ""
         print(json.dumps(result.to_json()) if args.json else printable(f"{name}{result}"), flush=True)
+    if unknown and not args.json:
+        names = " ".join(sorted(unknown))
+        print_line(printable(f"to measure a score without learning: `comper floors {names} --out floors.json`, then --floors"))
     return 0
 
 

@@ -92,20 +92,20 @@ def _train(args: argparse.Namespace) -> int:
     )
 
 
-def print_all_scores(run: Callable[[], list[Path]], floors: Path | None = None) -> int:
+def print_all_scores(run: Callable[[], list[Path]], floors: Path | None = None, study: Path | None = None) -> int:
     """Print the scores of what was done, also where some runs could not be."""
     try:
-        return _print_scores(run(), floors)
+        return _print_scores(run(), floors, study)
     except LeftOutError as error:
-        _print_scores(error.done, floors)
+        _print_scores(error.done, floors, study)
         raise
 
 
-def _print_scores(folders: Sequence[Path], floors: Path | None = None) -> int:
+def _print_scores(folders: Sequence[Path], floors: Path | None = None, study: Path | None = None) -> int:
     from comper.report.scoreboard import scoreboard
 
     if folders:
-        print(scoreboard(folders, floors))
+        print(scoreboard(folders, floors, study=study))
     return 0
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from comper.commands.arguments import add_run_options, add_threads, add_trust, example, folder, tracking_hooks
-from comper.errors import UsageError
+from comper.errors import UsageError, printable
+from comper.importing import require_extras
 from comper.settings import whole_number
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ def _add_clusters(parser: argparse.ArgumentParser) -> None:
 
 
 def _study(args: argparse.Namespace) -> int:
+    require_extras("train", "report")  # before torch is imported, and not after hours of training
     from comper.commands.run_commands import print_all_scores
     from comper.studies.plan import read_plan
     from comper.studies.study import open_study, run_study
@@ -78,14 +80,15 @@ def _study(args: argparse.Namespace) -> int:
     if args.dry_run:
         return _print_jobs(study, options)
     command = _command(args, "study", study.out)
-    return print_all_scores(lambda: run_study(study, options, command=command, run=run, place=_place(args)))
+    return print_all_scores(lambda: run_study(study, options, command=command, run=run, place=_place(args)), study=study.out)
 
 
 def _search(args: argparse.Namespace) -> int:
     from comper.errors import printable
     from comper.report.scoreboard import aligned
-    from comper.studies.search import SCORE, import_optuna, read_search, require_scored, run_search
+    from comper.studies.settings_search import SCORE, import_optuna, read_search, require_scored, run_search
 
+    require_extras("train")
     import_optuna()
     options, search = _options(args), read_search(args.plan, trusted=args.trust)
     out = args.out or Path("searches", search.plan.name)
@@ -177,7 +180,7 @@ def _print_jobs(study: object, options: object) -> int:
     for job in jobs:
         trials = ", ".join(f"{status.environment} seed {status.seed}" for status in job.trials)
         print(f"{job.variant}: {job.agent} on {trials}, {sum(status.budget for status in job.trials):,} frames")
-    print(summary(study, len(jobs), study.num_processes(options, device)))
+    print(printable(summary(study, len(jobs), study.num_processes(options, device))))
     if jobs:
         print(f"about {duration(estimate_seconds(study, options))} on this machine (hours:minutes:seconds)")
     return 0

@@ -342,6 +342,7 @@ class CompactReplayBuffer(ReplayBuffer):
             AttributeError,
             AssertionError,
             OverflowError,
+            RecursionError,
             MemoryError,
             UsageError,
         ) as error:

@@ -324,6 +324,8 @@ class CompactStorage(LazyStackStorage):  # type: ignore[misc]
 
     def _fill(self, about: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> None:
         self._dtypes = {tuple(key): _torch_dtype(dtype) for key, dtype, _ in about["columns"]}
+        if not all(key and all(part and isinstance(part, str) for part in key) for key in self._dtypes):
+            raise ValueError("a column without a name")
         if self._dtypes:
             shapes = {tuple(key): tuple(shape) for key, _, shape in about["columns"]}
             self._allocate({key: (shapes[key], _numpy_dtype(dtype)) for key, dtype in self._dtypes.items()})

@@ -325,7 +325,7 @@ class TransitionGraph:
             "pairs to replay are of nodes": _are_within(nodes, 0, self._end)
             and nodes.shape == self._pairs[1].shape == self._replay_weights.shape,
             "replay is drawn from rising weights": bool((np.diff(self._replay_weights, prepend=0.0) >= 0).all()),
-            "counters are not negative": min(self._num_forgotten, self._num_questions, self.num_visits) >= 0,
+            "counters count": _are_within(np.array([self._num_forgotten, self._num_questions, self.num_visits]), 0, 2**62),
             "edges are numbered in the order in which they came": list(self._edge_rows.values())
             == list(range(self._num_forgotten, self._num_forgotten + n)),
             "tries are the visits of the edges": int(self._nodes["tries"][: self._end].sum())
@@ -363,8 +363,8 @@ class TransitionGraph:
         self._free = np.flatnonzero(self._nodes["degree"][: self._end] == 0).tolist()  # ascending, which is a heap
         columns = (state["edges"][name].tolist() for name in ("source", "action", "reward", "target"))
         self._edge_rows = {key: i for i, key in enumerate(zip(*columns, strict=True), start=self._num_forgotten)}
-        nodes, actions = state["pairs"]
-        self._pairs, self._replay_weights = (nodes.copy(), actions.copy()), np.array(state["replay_weights"])
+        nodes, actions = state["pairs"].astype(np.int64)
+        self._pairs, self._replay_weights = (nodes, actions), np.array(state["replay_weights"], np.float64)
         num_passes, *rest = state["travel"].tolist()
         self.travel = Travel(int(num_passes), *rest)
         is_valid, broken = self.check_valid()

@@ -207,7 +207,7 @@ class TransitionMemory:
             "a remembered set has no transition.": self._table.has_rows(self.num_sets),
             "a remembered set has no member.": int(self.set_sizes.min(initial=1)) >= 1,
             "a set has no Q-value.": int(self._num_q[: self.num_sets].min(initial=1)) >= 1,
-            "a counter is negative.": 0 <= self._size <= self._peak and self.similar_hits >= 0,
+            "a counter is none.": 0 <= self._size <= self._peak < 2**62 and 0 <= self.similar_hits < 2**62,
             "a set is followed by one that never was.": self._successor.max() < max(1, self._next_set_id)
             and self._successor.min() >= NO_SET,
         }

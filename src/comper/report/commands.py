@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from comper.errors import printable
+from comper.errors import counted, printable
 from comper.report.findings import NOTE, Finding
 from comper.report.published.release import import_release
 from comper.report.report import report
@@ -40,9 +40,8 @@ def run_report(args: argparse.Namespace) -> int:
     result = report(args.folders, args.out, floors=args.floors, seed=args.seed, progress=args.progress)
     _print_findings([finding for finding in result.findings if finding.severity != NOTE])
     running = f", {result.running} unfinished ones named but not averaged in" if result.running else ""
-    trials = f"{result.trials} {'trial' if result.trials == 1 else 'trials'}"
-    made = f"{len(result.tables)} tables, {len(result.figures)} figures"
-    print(printable(f"{result.page}: {trials}{running}; {made}."))
+    made = f"{counted(len(result.tables), 'table')}, {counted(len(result.figures), 'figure')}"
+    print(printable(f"{result.page}: {counted(result.trials, 'trial')}{running}; {made}."))
     if args.open:
         print(printable(open_in_browser(result.page)))
     return result.exit_code
@@ -72,7 +71,7 @@ def run_import(args: argparse.Namespace) -> int:
     """Import published logs and say what was noticed; 3 where a log is damaged."""
     result = import_release(args.source, agent=args.agent, out=args.out, frames=args.frames)
     _print_findings(result.findings)
-    print(printable(f"{args.out}: {len(result.folders)} trials of {args.agent}."))
+    print(printable(f"{args.out}: {counted(len(result.folders), 'trial')} of {args.agent}."))
     return result.exit_code
 
 

@@ -12,14 +12,21 @@ from comper.report.facts import Floors, all_floors, floor_of, num_scored_episode
 from comper.runs.logs import Array
 from comper.runs.reader import RecordedTrial, read_run
 
-COLUMNS = ("game", "seed", "episodes", "frames", "steps", "score", "floor", "reached by", "run folder")
+COLUMNS: tuple[str, ...] = ("game", "seed", "episodes", "frames", "steps", "score", "floor", "reached by", "run folder")
 EXPLANATION = "score: mean of the last episodes, while learning; floor: the score without learning (docs/protocol.md)."
 
 
-def scoreboard(folders: Sequence[Path], measured: Path | None = None) -> str:
-    """Scores and floors of finished runs as aligned text; `measured` is a file of floors that a user has measured."""
+def scoreboard(folders: Sequence[Path], measured: Path | None = None, *, study: Path | None = None) -> str:
+    """Scores and floors of finished runs as aligned text; `measured` is a file of floors that a user has measured.
+
+    Runs of a study have the variant in the first column: the name of a folder in that of the study.
+    """
     floors = all_floors(measured)
-    return "\n".join([aligned([COLUMNS, *(_row(folder, floors) for folder in folders)]), "", EXPLANATION])
+    rows = [COLUMNS, *(_row(folder, floors) for folder in folders)]
+    if study is not None:
+        variants = ["variant", *(folder.relative_to(study).parts[0] for folder in folders)]
+        rows = [(variant, *row) for variant, row in zip(variants, rows, strict=True)]
+    return "\n".join([aligned(rows), "", EXPLANATION])
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> str:
@@ -44,6 +51,6 @@ def last_scores(trial: RecordedTrial) -> Array:
 def _floor(trial: RecordedTrial, floors: Floors) -> tuple[str, str]:
     floor = floor_of(trial, floors)
     if floor is None:
-        return "-", "not measured with these settings"
+        return "-", "not measured with these settings" if trial.game in floors.environments else "not measured"
     name = f"always {floor.best_constant}" if floor.constant >= floor.random.mean else "random policy"
     return f"{floor.value:,.1f}", name

@@ -24,6 +24,7 @@ MAX_FILE_BYTES = 1 << 30
 
 def pack(folder: Path, archive: Path) -> int:
     """Write the finished runs below a folder into a .tar.gz and return their number; the same runs give the same bytes."""
+    folder = folder.resolve()  # names in an archive begin with the folder's own, never with ".."
     verdicts = [_require_keepable(verdict) for verdict in verify(folder)]
     if not verdicts:
         raise UsageError(f"No run in {folder}.")
@@ -58,7 +59,7 @@ def _kept(verdict: Verdict) -> dict[str, bytes]:
 def main(words: Sequence[str]) -> int:
     """Pack, or say in a sentence why not."""
     try:
-        if len(words) != 2:
+        if len(words) != 2 or not all(words):
             raise UsageError("Give the folder with the runs, and the archive to write: runs/dqn results/dqn.tar.gz.")
         print(f"{pack(Path(words[0]), Path(words[1]))} runs packed")
     except ComperError as error:

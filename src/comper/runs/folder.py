@@ -67,6 +67,11 @@ def is_trial_folder(path: Path) -> bool:
     return _TRIAL_FOLDER.fullmatch(path.name) is not None
 
 
+def has_begun(path: Path) -> bool:
+    """Whether a folder holds anything that a run could continue from; one that was emptied does not."""
+    return os.path.lexists(path / MANIFEST_FILE) or (path / CHECKPOINTS_FOLDER).is_dir()
+
+
 def find_runs(folders: Iterable[Path]) -> list[Path]:
     """Every folder, among the given ones and below them, that holds a part of a run or is called like one, sorted."""
     found: dict[Path, Path] = {}

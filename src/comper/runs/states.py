@@ -58,7 +58,10 @@ def pack_weights(weights: Nested) -> bytes:
 def unpack_weights(content: bytes) -> dict[str, Any]:
     """Read back what `pack_weights` wrote, as nested arrays."""
     try:
-        return nest(safetensors.numpy.load(content))
+        arrays = safetensors.numpy.load(content)
+        if (broken := _not_finite(arrays, {})) is not None:
+            raise DamagedFileError(f"Saved weights hold NaN or infinity ({broken}).")
+        return nest(arrays)
     except (safetensors.SafetensorError, *PARSING_ERRORS) as error:
         raise DamagedFileError(f"Saved weights cannot be read ({type(error).__name__}).") from None
 

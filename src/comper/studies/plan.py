@@ -22,7 +22,6 @@ import difflib
 import itertools
 import math
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -32,15 +31,18 @@ from typing import Any
 from comper.environments.environment import EnvironmentSpec
 from comper.errors import UsageError
 from comper.runs.folder import run_path
-from comper.settings import read_settings
+from comper.settings import parse_settings, read_toml
 from comper.training.options import RunSettings, resolve_settings
 from comper.training.train import MAX_TRIALS, find_environments
 
 SHARED_KEYS = ("environments", "seeds", "settings")
 TOP_KEYS = (*SHARED_KEYS, "agents", "agent", "grid", "variants")
 SEARCH = "search"
-"""A table of settings to be searched for; `comper.studies.search` reads it."""
+"""A table of settings to be searched for; `comper.studies.settings_search` reads it."""
 VARIANT_KEYS = ("name", "agent", *SHARED_KEYS)
+MAX_VARIANTS = 10_000
+_TAKEN = ("plan.toml", "report")
+"""Names that a study's folder needs for itself."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=+-]{0,99}")
 
 
@@ -101,12 +103,14 @@ def read_plan(given: str, *, trusted: Sequence[str] = ()) -> Plan:
     """Read and check a plan: a TOML file, or `paper`. Code from outside comper that it names must be trusted."""
     if given == "paper":
         with resources.as_file(resources.files("comper.studies") / "paper.toml") as path:
-            return make_plan(read_settings(path), "paper", path.read_bytes(), where=str(path), trusted=trusted)
+            text = read_toml(path)
+            return make_plan(parse_settings(text, where=str(path)), "paper", text, where=str(path), trusted=trusted)
     path = plan_file(given)
-    content = read_settings(path)
+    text = read_toml(path)
+    content = parse_settings(text, where=str(path))
     if SEARCH in content:
         raise UsageError(f"{path}: has a [search], which `comper search {path}` carries out.")
-    return make_plan(content, path.stem, path.read_bytes(), where=str(path), trusted=trusted)
+    return make_plan(content, path.stem, text, where=str(path), trusted=trusted)
 
 
 def plan_file(given: str) -> Path:
@@ -121,15 +125,17 @@ def make_plan(content: Mapping[str, Any], name: str, text: bytes, *, where: str,
     """Check the content of a plan."""
     require_known(content, TOP_KEYS, where=where)
     shared = {key: content[key] for key in SHARED_KEYS if key in content}
-    variants = tuple(_variant(entry, place, tuple(trusted)) for place, entry in _entries(content, shared, where))
-    names = [variant.name for variant in variants]
-    for variant, count in Counter(names).items():
-        if count > 1:
-            raise UsageError(f"{where}: two variants are called {variant!r}.")
-    plan = Plan(name, text, variants)
-    if len(plan.trials) > MAX_TRIALS:
-        raise UsageError(f"{where}: {len(plan.trials):,} trials; a study has at most {MAX_TRIALS:,}.")
-    return plan
+    variants: dict[str, Variant] = {}
+    num_trials = 0
+    for place, entry in _entries(content, shared, where):
+        variant = _variant(entry, place, tuple(trusted))
+        if variant.name in variants:
+            raise UsageError(f"{where}: two variants are called {variant.name!r}.")
+        variants[variant.name] = variant
+        num_trials += len(variant.environments) * len(variant.seeds)
+        if num_trials > MAX_TRIALS:
+            raise UsageError(f"{where}: a study has at most {MAX_TRIALS:,} trials, and there are more.")
+    return Plan(name, text, tuple(variants.values()))
 
 
 def _entries(content: Mapping[str, Any], shared: dict[str, Any], where: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -163,8 +169,8 @@ def _combinations(content: Mapping[str, Any], shared: dict[str, Any], where: str
     for key, values in grid.items():
         if not isinstance(values, list) or not values:
             raise UsageError(f"{where}: grid.{key} = {values!r}: must be a list of values.")
-    if len(agents) * math.prod(map(len, grid.values())) > MAX_TRIALS:
-        raise UsageError(f"{where}: the grid has too many combinations; a study has at most {MAX_TRIALS:,} trials.")
+    if len(agents) * math.prod(map(len, grid.values())) > MAX_VARIANTS:
+        raise UsageError(f"{where}: the grid has too many combinations; a study has at most {MAX_VARIANTS:,} variants.")
     for agent in agents:
         for values in itertools.product(*grid.values()):
             chosen = dict(zip(grid, values, strict=True))
@@ -180,6 +186,8 @@ def _variant(entry: Mapping[str, Any], where: str, trusted: tuple[str, ...]) -> 
     name, agent = entry["name"], _of_type(entry["agent"], str, f"{where}: agent", "a name")
     if not _NAME.fullmatch(name):
         raise UsageError(f"{where}: a name is made of letters, digits and . _ = + -, and becomes a folder.")
+    if name.lower() in _TAKEN:
+        raise UsageError(f"{where}: {' and '.join(_TAKEN)} belong to the study itself; choose another name.")
     try:
         specs = find_environments(_names(entry["environments"], f"{where}: environments"), trusted=trusted)
         settings = [(spec, resolve_settings(agent, [spec], entry["settings"], where=where, trusted=trusted)) for spec in specs]

@@ -25,6 +25,7 @@ from comper.runs.files import write_atomically
 from comper.studies.study import StudyJob
 from comper.training.display import TrialStatus
 from comper.training.loop import Observer
+from comper.training.options import RunOptions
 from comper.training.pool import Errors, Follow, TellingObserver, Work, error_of
 from comper.training.signals import StopRequest, stop_requests
 
@@ -87,10 +88,12 @@ class SlurmRunner:
     def folder(self) -> Path:
         return self.out.absolute() / FOLDER
 
-    def executor(self, *, with_gpu: bool) -> Any:
+    def executor(self, options: RunOptions) -> Any:
         """Submitit's, with what is asked of Slurm for each job."""
         found = import_submitit().AutoExecutor(self.folder, cluster=self.cluster, slurm_max_num_timeout=MAX_TIME_LIMITS)
-        asked = {"slurm_partition": self.partition, "mem_gb": self.memory_gb, "gpus_per_node": 1 if with_gpu else None}
+        num_gpus = 1 if options.torch_device().type == "cuda" else None
+        asked = {"slurm_partition": self.partition, "mem_gb": self.memory_gb, "gpus_per_node": num_gpus}
+        asked["cpus_per_task"] = options.threads
         given = {name: value for name, value in asked.items() if value is not None}
         found.update_parameters(name=JOB_NAME, timeout_min=self.minutes, slurm_array_parallelism=self.at_once, **given)
         return found
@@ -112,7 +115,7 @@ class _Driver:
         self, runner: SlurmRunner, work: Work, jobs: Sequence[StudyJob], request: StopRequest, follow: Follow
     ) -> None:
         self._runner, self._work, self._jobs, self._request, self._follow = runner, work, jobs, request, follow
-        self._executor = runner.executor(with_gpu=jobs[0].options.torch_device().type == "cuda")
+        self._executor = runner.executor(jobs[0].options)
         self._submitted: dict[int, Any] = {}
         self._states: dict[str, str] | None = None
         self._asked = time.monotonic()

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from comper.errors import DamagedFileError, UsageError, explaining_os_errors
+from comper.errors import ComperError, DamagedFileError, UsageError, counted, explaining_os_errors
 from comper.output import print_line
 from comper.runs.files import digest, require_no_links, write_atomically
+from comper.runs.folder import has_begun
 from comper.runs.manifest import Manifest
+from comper.runs.recorder import check_is_free
 from comper.settings import parse_settings
 from comper.studies.live_table import study_table
 from comper.studies.plan import Plan, PlannedTrial
@@ -60,7 +61,7 @@ def carry_out(job: StudyJob, audience: Audience) -> None:
     values = parse_settings(job.settings.encode(), where=job.variant)
     settings = resolve_settings(job.agent, list(specs.values()), values, where=job.variant, trusted=job.trusted)
     pairs = [(specs[status.environment], status.seed) for status in job.trials]
-    new = [pair for pair, path in zip(pairs, job.paths, strict=True) if not os.path.lexists(path)]
+    new = [pair for pair, path in zip(pairs, job.paths, strict=True) if not has_begun(path)]
     if new:
         begin(new, settings, out=job.out, options=job.options, population=pairs)
     continue_job(ContinueJob(job.paths, job.trials, job.options, job.trusted), audience)
@@ -98,8 +99,8 @@ class Study:
         new: dict[Any, list[PlannedTrial]] = {}
         for trial in self.unfinished:
             path = trial.path(self.out)
-            if os.path.lexists(path):
-                begun.setdefault((trial.variant, tuple(Manifest.read(path).population)), []).append(trial)
+            if has_begun(path):
+                begun.setdefault((trial.variant, _population_of(path)), []).append(trial)
             else:
                 key = (trial.variant, trial.settings.parts, layout_of(trial.environment.name))
                 new.setdefault(key, []).append(trial)
@@ -121,6 +122,14 @@ class Study:
         )
 
 
+def _population_of(path: Path) -> tuple[str, ...]:
+    """The trials that a begun one advances with; of a damaged one only itself: carrying it out tells what is wrong."""
+    try:
+        return tuple(Manifest.read(path).population)
+    except DamagedFileError:
+        return (str(path),)
+
+
 def open_study(plan: Plan, out: Path) -> Study:
     """Look what of a plan is done; a folder that holds another run than the plan wants is refused."""
     for variant in plan.variants:
@@ -135,7 +144,8 @@ def open_study(plan: Plan, out: Path) -> Study:
 
 
 def _is_finished(trial: PlannedTrial, path: Path) -> bool:
-    if not os.path.lexists(path):
+    if not has_begun(path):
+        check_is_free(path)
         return False
     try:
         manifest = Manifest.read(path)
@@ -154,7 +164,12 @@ def run_study(study: Study, options: RunOptions, *, command: str, run: Runner = 
     _keep_plan(study)
     refused = run_trials(study, options, command=command, run=run, place=place)
     paths = [trial.path(study.out) for trial in study.plan.trials]
-    _report(study.out, options.show_progress)
+    try:
+        _report(study.out, options.show_progress)
+    except ComperError as error:
+        if not refused:
+            raise
+        print_line(str(error))  # why trials could not be finished says more
     missing = {path.absolute() for path in refused}
     return done_or_left_out([path for path in paths if path.absolute() not in missing], refused, "finished")
 
@@ -177,13 +192,9 @@ def run_trials(study: Study, options: RunOptions, *, command: str, run: Runner =
 def summary(study: Study, num_jobs: int, num_processes: int, place: str = "") -> str:
     """What there is to do, in one line."""
     done = f", {len(study.finished)} of them finished" if study.finished else ""
-    place = place or f"in {_counted(num_processes, 'process', 'processes')}"
-    trials, jobs = _counted(len(study.plan.trials), "trial", "trials"), _counted(num_jobs, "job", "jobs")
+    place = place or f"in {counted(num_processes, 'process', 'processes')}"
+    trials, jobs = counted(len(study.plan.trials), "trial"), counted(num_jobs, "job")
     return f"{study.plan.name}: {trials}{done}; {jobs} {place}, {study.frames:,} frames to go"
-
-
-def _counted(number: int, one: str, many: str) -> str:
-    return f"{number:,} {one if number == 1 else many}"
 
 
 def _keep_plan(study: Study) -> None:

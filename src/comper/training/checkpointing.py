@@ -112,7 +112,7 @@ class Checkpointer:
         self._agent, self._environments, self._trials = agent, environments, trials
         self._frames = frames
         self._request = request
-        self._resume_flags = resume_flags
+        self.resume_flags = resume_flags
         self._schedule = Schedule(period_steps, step)
         self._began = time.monotonic()
         self.num_written, self.num_bytes, self.seconds = 0, 0, 0.0
@@ -155,7 +155,7 @@ class Checkpointer:
         folders = shlex.join(str(saved.record.path) for saved in self._trials if saved.trial.is_running)
         if not folders:
             return
-        folders += self._resume_flags
+        folders += self.resume_flags
         if self._schedule.is_off:
             text = f"checkpoints are off, so `comper resume {folders}` starts again from the beginning"
         else:

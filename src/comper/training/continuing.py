@@ -20,6 +20,7 @@ from comper.errors import (
     StoppedError,
     UnusableStateError,
     UsageError,
+    counted,
     printable,
 )
 from comper.output import print_line
@@ -104,7 +105,7 @@ def done_or_left_out(done: list[Path], refused: Refused, what: str = "continued"
     errors = list(dict.fromkeys(refused.values()))
     if len(errors) == 1 and not done:
         raise errors[0]
-    text = f"{len(refused)} of {len(refused) + len(done)} runs could not be {what}:"
+    text = f"{len(refused)} of {counted(len(refused) + len(done), 'run')} could not be {what}:"
     raise LeftOutError("\n  ".join([text, *map(str, errors)]), exit_code=errors[0].exit_code, done=done)
 
 
@@ -178,7 +179,7 @@ def continue_group(
         runs = _gone_back(group, checkpoint, own, stack, refused)
         if options.show_progress:
             places = [f" {run.path} goes on from step {run.step:,}." for run in runs if checkpoint in run.unusable]
-            print_line(printable("".join([text, *places])))
+            print_line("".join([text, *places]))
         for again in groups_of(runs, device):
             with noting_refusals(refused, [run.path for run in again]):
                 continue_group(again, device, options, own, refused, audience)

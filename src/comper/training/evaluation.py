@@ -14,7 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from comper.agents.agent import Agent, AgentSpec, TrialSetup
 from comper.environments.environment import Environment, EnvironmentInfo
-from comper.errors import UsageError
+from comper.environments.floors import Floors, all_floors, floor_for
+from comper.errors import UsageError, counted
 from comper.memory.frames import FrameStore, ObservationHistory
 from comper.progress import show_progress as shown_progress
 from comper.runs.folder import MANIFEST_FILE
@@ -162,7 +163,7 @@ class Evaluation:
         weights = "" if self.step is None else f", weights of step {self.step:,}"
         return (
             f"{self.agent} on {self.environment}{weights}: mean score {self.mean:,.1f}"
-            f" (95 % interval {low:,.1f} to {high:,.1f}) of {len(self.scores)} episodes, ε = {self.epsilon:g};"
+            f" (95 % interval {low:,.1f} to {high:,.1f}) of {counted(len(self.scores), 'episode')}, ε = {self.epsilon:g};"
             f" score without learning: {floor}"
         )
 
@@ -200,14 +201,19 @@ def evaluate(
     environment: Callable[[], Any] | None = None,
     network: NetworkMaker | None = None,
     trust: Sequence[str] = (),
+    floors: str | os.PathLike[str] | None = None,
     show_progress: bool = True,
 ) -> Evaluation:
-    """Play episodes with a run's weights, without learning. The other arguments are those of `load`."""
+    """Play episodes with a run's weights, without learning. The other arguments are those of `load`.
+
+    `floors` is a file that `comper floors --out FILE` wrote, for environments whose floor does not come with the package.
+    """
     if not 1 <= episodes <= MAX_EPISODES:
         raise UsageError(f"episodes = {episodes}: must be 1 or more.")
     if not 0 <= epsilon <= 1 or seed < 0:
         raise UsageError(f"epsilon = {epsilon}, seed = {seed}: must be 0 to 1, and 0 or more.")
     own = OwnCode(agent, environment, network, tuple(trust))
+    known = None if floors is None else all_floors(Path(floors))
     policy, env = open_policy(Path(run), own, checkpoint=checkpoint, seed=seed, device=device)
     scores = []
     with shown_progress("Episodes", wanted=show_progress) as progress:
@@ -215,7 +221,17 @@ def evaluate(
             scores.append(_play(policy, env, epsilon))
             progress.update(number + 1, episodes)
     name = policy.settings.agent_name
-    return Evaluation(name, policy.info.name, epsilon, tuple(scores), policy.info.floor, str(run), policy.step)
+    floor = _floor(policy, Path(run), known)
+    return Evaluation(name, policy.info.name, epsilon, tuple(scores), floor, str(run), policy.step)
+
+
+def _floor(policy: Policy, run: Path, measured: Floors | None) -> float | None:
+    """The score without learning: as the user has measured it, as the package knows it, or as the run was given it."""
+    settings = policy.settings
+    frames = settings.environment.frames_per_observation * settings.config.observations_per_step
+    if measured and (found := floor_for(measured, policy.info.name, frames, vars(settings.environment))):
+        return found.value
+    return policy.info.floor if policy.info.floor is not None else Manifest.read(run).floor
 
 
 def open_policy(

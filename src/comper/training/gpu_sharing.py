@@ -60,7 +60,10 @@ def share_gpu() -> bool:
         return True
     if shutil.which(CONTROL) is None:
         return False
-    variables, guard = _start()
+    try:
+        variables, guard = _start()
+    except OSError:  # no room for a folder, or no shell: it takes longer, and goes without
+        return False
     if not _serves(variables):
         _end(guard)
         return False

@@ -83,7 +83,7 @@ class HookCaller:
                 self._failed = hook
                 runs = shlex.join(str(trial.identity.run) for trial in self._trials if not trial.is_over)
                 saved = self._checkpointer.save_now(event.step) if runs else False
-                hint = f" Mend it and continue with `comper resume {runs}`" if runs else ""
+                hint = f" Mend it and continue with `comper resume {runs}{self._checkpointer.resume_flags}`" if runs else ""
                 place = f", saved at step {event.step:,}." if saved else "." if hint else ""
                 raise OutsideCodeError(_sentence(hook, event, error) + hint + place) from error
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from comper.agents.agent import Agent
 from comper.environments.environment import Step
@@ -105,7 +106,7 @@ class Loop:
         """Run every trial to its end."""
         if self.t == 0:
             for trial in self._trials:
-                trial.history.reset(self._environments.reset(trial.number))  # l. 4
+                self._reset(trial)  # l. 4
         clock = time.perf_counter()
         while running := [trial for trial in self._trials if trial.is_running]:  # l. 6
             self._tick(running)
@@ -134,8 +135,9 @@ class Loop:
         self._require_finite(bool(np.isfinite(q).all()), "a Q-value")
         self._require_finite(self._agent.is_finite(), "a loss")
         steps = self._environments.step(actions.tolist(), numbers)  # l. 7
-        if not all(math.isfinite(step.reward) for step in steps):
-            raise DivergedError(f"the environment gave a reward that is no number, after {self.t} steps.")
+        for trial, step in zip(running, steps, strict=True):
+            self._require_numbers(trial, "a reward", math.isfinite(step.reward))
+            self._require_numbers(trial, "an observation", _are_numbers(step.frames))
         for trial, a, q_t, step in zip(running, actions.tolist(), q.tolist(), steps, strict=True):
             trial.latest_action = a
             s, s_next = trial.history.advance(step.frames)  # l. 9
@@ -152,7 +154,18 @@ class Loop:
         trial.end_episode(truncated=truncated)
         trial.is_running = trial.total_frames <= self._config.frames  # l. 28
         if trial.is_running:
-            trial.history.reset(self._environments.reset(trial.number))  # l. 30-31
+            self._reset(trial)  # l. 30-31
+
+    def _reset(self, trial: Trial) -> None:
+        first = self._environments.reset(trial.number)
+        self._require_numbers(trial, "an observation", _are_numbers(first))
+        trial.history.reset(first)
+
+    def _require_numbers(self, trial: Trial, what: str, are_numbers: bool) -> None:
+        """Blame the environment for what is its own, not learning, where it would be met next."""
+        if not are_numbers:
+            text = f"{trial.environment} (seed {trial.seed}) gave {what} that is no number (NaN or infinite)"
+            raise DivergedError(f"{text}, after {self.t} steps. Mend the environment: learning has nothing to do with it.")
 
     def _require_finite(self, is_finite: bool, what: str) -> None:
         if not is_finite:
@@ -170,3 +183,7 @@ class Loop:
                 "steps_per_second": round(steps_per_second, 2),
             }
             trial.record.metrics(trial.latest_metrics)
+
+
+def _are_numbers(observation: NDArray[Any]) -> bool:
+    return observation.dtype.kind != "f" or bool(np.isfinite(observation).all())

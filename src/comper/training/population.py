@@ -79,7 +79,9 @@ def run_population(
     if any(info.resume for info in environments.infos):  # what cannot be continued exactly is not saved
         options = replace(options, checkpoint_period_steps=0)
     with ExitStack() as stack:
-        stack.enter_context(_saying_how_to_continue(members))
+        modules = outside_modules(settings, (info.name for info in environments.infos))
+        flags = "".join(f" --trust {module}" for module in modules)
+        stack.enter_context(_saying_how_to_continue(members, flags))
         for member in members:
             if member.record:
                 stack.callback(member.record.close)
@@ -93,7 +95,6 @@ def run_population(
             if member.record
         ]
         period = options.checkpoint_period_steps
-        modules = outside_modules(settings, (info.name for info in environments.infos))
         checkpointer = Checkpointer(
             agent,
             environments,
@@ -102,7 +103,7 @@ def run_population(
             request=request,
             period_steps=period,
             step=step,
-            resume_flags="".join(f" --trust {module}" for module in modules),
+            resume_flags=flags,
         )
         for trial in saved:
             _restore(trial, members[trial.trial.number], agent, checkpointer)
@@ -117,10 +118,10 @@ def run_population(
 
 
 @contextmanager
-def _saying_how_to_continue(members: Sequence[Member]) -> Iterator[None]:
+def _saying_how_to_continue(members: Sequence[Member], flags: str) -> Iterator[None]:
     """Turn a want of memory into a sentence, and add the command that goes on from the last checkpoint."""
     paths = shlex.join(str(member.record.path) for member in members if member.record)
-    hint = f"What was saved before is untouched: continue with `comper resume {paths}`."
+    hint = f"What was saved before is untouched: continue with `comper resume {paths}{flags}`."
     with explaining_memory_errors(f"Take fewer --trials, or smaller batches or memories. {hint}"):
         try:
             yield

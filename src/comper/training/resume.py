@@ -10,9 +10,9 @@ from typing import Any
 
 from comper.agents.agent import AgentSpec
 from comper.environments.environment import EnvironmentSpec
-from comper.errors import UsageError, printable
+from comper.errors import UsageError
 from comper.output import print_line
-from comper.runs.folder import CHECKPOINTS_FOLDER, MANIFEST_FILE, find_runs
+from comper.runs.folder import find_runs, has_begun
 from comper.runs.manifest import Manifest
 from comper.training import preflight
 from comper.training.continuing import (
@@ -109,15 +109,10 @@ def _given(folders: Folders) -> list[Path]:
 
 def _runs_in(folders: Folders) -> list[Path]:
     given = _given(folders)
-    paths = [path for path in find_runs(given) if _has_begun(path)]
+    paths = [path for path in find_runs(given) if has_begun(path)]
     if not paths:
         raise UsageError(f"No run in {', '.join(map(str, given))}.")
     return paths
-
-
-def _has_begun(path: Path) -> bool:
-    """Whether a folder holds anything that a run could continue from; one that was emptied does not."""
-    return os.path.lexists(path / MANIFEST_FILE) or (path / CHECKPOINTS_FOLDER).is_dir()
 
 
 def _print_plan(runs: Sequence[UnfinishedRun], refused: Refused, missing: Sequence[MissingMember]) -> None:
@@ -128,16 +123,16 @@ def _print_plan(runs: Sequence[UnfinishedRun], refused: Refused, missing: Sequen
     for can_be_made in (True, False):
         named = [member for member in missing if member.can_be_made is can_be_made and member.path not in refused]
         for line in described(named):
-            print_line(printable(line))
+            print_line(line)
     for run in runs:
         for note in run.notes:
-            print_line(printable(note))
+            print_line(note)
         place = (
             f"continues from step {run.step:,}"
             if run.checkpoints
             else "has no checkpoint and starts again, to the same results"
         )
-        print_line(printable(f"{run.path} {place}"))
+        print_line(f"{run.path} {place}")
 
 
 def resume_weights_only(

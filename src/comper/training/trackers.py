@@ -14,8 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from comper.errors import UsageError, explaining_os_errors
+from comper.errors import DamagedFileError, UsageError, explaining_os_errors
+from comper.runs.files import read_file, write_atomically
 from comper.training.hooks import CheckpointEvent, EndEvent, EpisodeEvent, Event, Hook, StartEvent, UpdateEvent
+
+MAX_MARK_BYTES = 32
 
 
 @dataclass(frozen=True)
@@ -130,7 +133,7 @@ class _WandbHook(Hook):
         )
         # What was logged after the checkpoint comes again; offline, nobody but this file knows how far that went.
         mark = Path(run.dir).parents[1] / f"{trial.id}.frames"
-        self._runs[trial.id] = run, mark, int(mark.read_text()) if mark.is_file() else -1
+        self._runs[trial.id] = run, mark, _frames_in(mark)
 
     def on_update(self, event: UpdateEvent) -> None:
         self._log(event, _numbers(event.metrics))
@@ -146,4 +149,12 @@ class _WandbHook(Hook):
         run, mark, logged_frames = self._runs[event.trial.id]
         if event.total_frames > logged_frames:
             run.log(numbers, step=event.total_frames)
-            mark.write_text(str(event.total_frames))
+            write_atomically(mark, str(event.total_frames).encode())
+
+
+def _frames_in(mark: Path) -> int:
+    """How far a run was logged; where nothing says so, nothing of it."""
+    try:
+        return int(read_file(mark, max_bytes=MAX_MARK_BYTES))
+    except (DamagedFileError, ValueError):
+        return -1

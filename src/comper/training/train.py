@@ -15,7 +15,7 @@ from comper.agents.registry import DEFAULT_AGENT
 from comper.environments.environment import EnvironmentInfo, EnvironmentSpec
 from comper.environments.families import find_environment, needed_extras
 from comper.environments.floors import all_floors, floor_for
-from comper.errors import UsageError, printable
+from comper.errors import UsageError
 from comper.importing import require_extras
 from comper.output import print_line
 from comper.protocol import PAPER_GAMES
@@ -168,7 +168,7 @@ def _run_here(beginning: Beginning, options: RunOptions) -> list[Path]:
             for (environment, s), record, point in zip(pairs, records, beginning.points, strict=True)
         ]
         if options.show_progress:
-            print_line(printable(introduction(settings, environments.infos, str(beginning.device))))
+            print_line(introduction(settings, environments.infos, str(beginning.device)))
             print_line(f"needs {beginning.needs}")
         run_population(members, settings, environments, beginning.device, options=options)
     return beginning.paths
@@ -197,7 +197,7 @@ def _create_jobs(beginning: Beginning, options: RunOptions, num_processes: int) 
     for record in beginning.create(_with_floors(infos, settings, options), populations):
         record.close()
     if options.show_progress:
-        print_line(printable(introduction(settings, infos, f"{beginning.device}, {num_processes} processes")))
+        print_line(introduction(settings, infos, f"{beginning.device}, {num_processes} processes"))
         print_line(f"needs {beginning.needs}")
     paths, frames = beginning.paths, settings.config.frames
     return [

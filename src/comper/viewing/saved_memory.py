@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,7 +57,11 @@ def newest_checkpoint(run: Path, step: int | None = None) -> Checkpoint | None:
     if step is not None:
         return checkpoint_at(run, step)
     found = whole_checkpoints(run)
-    return found[-1] if found else None
+    for checkpoint in reversed(found):
+        with contextlib.suppress(DamagedFileError):
+            checkpoint.check()
+            return checkpoint
+    return found[-1] if found else None  # reading it tells what is wrong
 
 
 def read_memory(checkpoint: Checkpoint, info: EnvironmentInfo) -> SavedMemory | None:
@@ -70,11 +75,23 @@ def read_memory(checkpoint: Checkpoint, info: EnvironmentInfo) -> SavedMemory | 
             return None
         frames = FrameStore(info.observation_shape, info.observation_dtype)
         FrameArchive(frames).load_state_dict({**state["frames"], "coding": {}}, files[checkpoints.FRAMES_FILE])
+        _check(remembered, frames, info.num_actions)
     except PARSING_ERRORS as error:
         raise DamagedFileError(
             f"{checkpoint.path}: not a memory of this environment ({type(error).__name__}: {error})."
         ) from None
     return SavedMemory(checkpoint.step, remembered, frames)
+
+
+def _check(remembered: Remembered, frames: FrameStore, num_actions: int) -> None:
+    """Refuse transitions whose columns do not fit each other, or whose frames or actions are not there."""
+    t, n = remembered.transitions, len(remembered)
+    columns: list[NDArray[Any]] = [t.a, t.r, t.continues, *([] if remembered.visits is None else [remembered.visits])]
+    if t.s.ndim != 2 or not t.s.shape[1] or t.s.shape != t.s_next.shape or any(c.shape != (n,) for c in columns):
+        raise ValueError("the columns of the transitions differ in form")
+    if not (t.a.min(initial=0) >= 0 and t.a.max(initial=0) < num_actions):
+        raise ValueError("an action that the environment does not have")
+    frames.check_references(np.concatenate([t.s.ravel(), t.s_next.ravel()]))
 
 
 @dataclass(frozen=True)

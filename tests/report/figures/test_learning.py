@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from comper.report.figures.learning import learning_curve
+from comper.report.figures.learning import learning_curve, score_against_floor
 
 from ..conftest import MakeRun, summary_of
 
@@ -30,3 +30,12 @@ def test_where_episodes_are_few_a_point_is_the_mean_of_several(make_run: MakeRun
         make_run(seed=seed, scores=[1.0, 2.0, 3.0, 4.0])
     frames, mean, *_ = learning_curve(summary_of(tmp_path).runs.trials)  # 8 episodes of 2 trials: 2 points, not 20
     assert (frames.tolist(), mean.tolist()) == ([100, 300], [1.5, 3.5])
+
+
+def test_bbf_is_named_only_where_its_score_is_drawn(make_run: MakeRun, tmp_path: Path) -> None:
+    make_run(game="minigrid:Empty-8x8-v0", scores=[0.5, 0.6], frame_skip=1, out=tmp_path / "grid")
+    make_run(game="freeway", scores=[20.0, 21.0], out=tmp_path / "atari")
+    for folder, is_named in ((tmp_path / "grid", False), (tmp_path / "atari", True), (tmp_path, True)):
+        (plot,) = score_against_floor(summary_of(folder))
+        labels = [text.get_text() for drawn in plot.figure.legends for text in drawn.get_texts()]
+        assert (any("BBF" in label for label in labels), "BBF" in plot.sentence) == (is_named, is_named)

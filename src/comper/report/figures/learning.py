@@ -139,9 +139,15 @@ def score_against_floor(summary: Summary) -> Iterator[Plot]:
     axes.grid(axis="y", visible=False)
     axes.set_xlabel("score ÷ score without learning")
     handles = [line_handle(agent + mark(summary, agent), summary.agents.index(agent), linestyle="") for agent in agents]
-    handles.append(handle("BBF, 20,000 steps", marker="|", markersize=9, color=MUTED, linestyle=""))
+    if _with_bbf(games):
+        handles.append(handle("BBF, 20,000 steps", marker="|", markersize=9, color=MUTED, linestyle=""))
     legend(figure, handles)
     yield Plot("score_against_floor", "Score against floor", _floor_sentence(summary, known, games), figure, "glance")
+
+
+def _with_bbf(games: list[str]) -> list[str]:
+    """The games for which BBF's score is published."""
+    return [game for game in games if math.isfinite(reference.score(game, "bbf_20k"))]
 
 
 def _floor_row(axes: Any, summary: Summary, game: str, played: list[str], row: int) -> None:
@@ -160,9 +166,14 @@ def _floor_sentence(summary: Summary, known: list[tuple[str, str]], games: list[
     sentence = (
         "Each agent's mean final score with its 95 % interval, as a multiple of the floor: what a random policy or one "
         "constant action scores in the game, whichever is more, deciding as often as the agent does. Left of the line at 1, "
-        "nothing better than that was learned. BBF is a strong agent of 2023 (published scores after 20,000 agent steps, "
-        f"80,000 frames; against the floor of the paper's decision period).{asterisk_sentence(games)}"
+        "nothing better than that was learned."
     )
+    if _with_bbf(games):
+        sentence += (
+            " BBF is a strong agent of 2023 (published scores after 20,000 agent steps, 80,000 frames; against the floor of "
+            "the paper's decision period)."
+        )
+    sentence += asterisk_sentence(games)
     absent = [agent for agent in summary.agents if not any(agent == other for other, _ in known)]
     absent += [
         f"{agent} in {game_title(game)}" for agent, game in summary.cells if agent not in absent and (agent, game) not in known

@@ -30,7 +30,7 @@ from comper.report.facts import Floors, all_floors, floor_of
 from comper.report.scoreboard import last_scores
 from comper.runs.files import write_atomically
 from comper.runs.reader import read_run
-from comper.settings import fields_of, kind_of, read_settings
+from comper.settings import fields_of, kind_of, parse_settings, read_settings, read_toml
 from comper.studies.plan import SEARCH, TOP_KEYS, Plan, make_plan, plan_file, require_known
 from comper.studies.study import PLAN_FILE, Runner, open_study, run_trials
 from comper.training.options import RunOptions
@@ -47,7 +47,7 @@ EXAMPLE = "step_size = { low = 1e-5, high = 1e-2, log = true }"
 
 
 @dataclass(frozen=True)
-class Search:
+class SettingsSearch:
     """A plan with settings that are to be found."""
 
     path: Path
@@ -94,10 +94,11 @@ class Try:
         return f"try-{self.number:04d}"
 
 
-def read_search(given: str, *, trusted: Sequence[str] = ()) -> Search:
+def read_search(given: str, *, trusted: Sequence[str] = ()) -> SettingsSearch:
     """Read and check a plan with a [search]: every end of every range must be a value that the setting may have."""
     path = plan_file(given)
-    content = read_settings(path)
+    text = read_toml(path)
+    content = parse_settings(text, where=str(path))
     ranges = content.pop(SEARCH, None)
     if not isinstance(ranges, dict) or not ranges:
         raise UsageError(f"{path}: has no [search]: name the settings to be found there, such as {EXAMPLE}.")
@@ -105,14 +106,14 @@ def read_search(given: str, *, trusted: Sequence[str] = ()) -> Search:
         if key in content:
             raise UsageError(f"{path}: a search has one `agent`; `{key}` is for `comper study`.")
     require_known(content, TOP_KEYS, where=str(path))
-    plan = make_plan(content, path.stem, path.read_bytes(), where=str(path), trusted=trusted)
-    search = Search(path, content, ranges, plan, tuple(trusted))
+    plan = make_plan(content, path.stem, text, where=str(path), trusted=trusted)
+    search = SettingsSearch(path, content, ranges, plan, tuple(trusted))
     for name, given_range in ranges.items():
         _check_range(search, name, given_range)
     return search
 
 
-def _check_range(search: Search, name: str, given: Any) -> None:
+def _check_range(search: SettingsSearch, name: str, given: Any) -> None:
     where = f"{search.path}: search.{name}"
     settings = search.content.get("settings", {})
     if name in settings:
@@ -162,7 +163,7 @@ def import_optuna() -> Any:
 
 
 def run_search(
-    search: Search,
+    search: SettingsSearch,
     out: Path,
     num_tries: int,
     options: RunOptions,
@@ -204,7 +205,7 @@ def score_of(paths: Sequence[Path], floors: Floors) -> float | None:
     return float(np.mean(found))
 
 
-def _is_possible(search: Search, attempt: Try, out: Path, journal: _Journal) -> bool:
+def _is_possible(search: SettingsSearch, attempt: Try, out: Path, journal: _Journal) -> bool:
     """Whether the settings fit each other and the environments; if not, that is noted."""
     try:
         open_study(search.plan_of([attempt]), out)
@@ -214,7 +215,7 @@ def _is_possible(search: Search, attempt: Try, out: Path, journal: _Journal) -> 
     return True
 
 
-def _keep_plan(search: Search, out: Path) -> None:
+def _keep_plan(search: SettingsSearch, out: Path) -> None:
     kept = out / PLAN_FILE
     if kept.exists() and read_settings(kept) != read_settings(search.path):
         raise UsageError(f"{out}: holds a search, or a study, of another plan. Choose --out.")
@@ -226,7 +227,7 @@ def _keep_plan(search: Search, out: Path) -> None:
 class _Journal:
     """What was tried, in Optuna's own file."""
 
-    def __init__(self, search: Search, out: Path) -> None:
+    def __init__(self, search: SettingsSearch, out: Path) -> None:
         self._optuna, self._search = import_optuna(), search
         self._path = out / JOURNAL_FILE
         backend = self._optuna.storages.journal.JournalFileBackend(str(self._path))

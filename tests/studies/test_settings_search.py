@@ -16,7 +16,7 @@ from comper.errors import DivergedError, StoppedError, UsageError
 from comper.report.scoreboard import last_scores
 from comper.runs.reader import read_run
 from comper.studies.plan import read_plan
-from comper.studies.search import Try, read_search, run_search, score_of
+from comper.studies.settings_search import Try, read_search, run_search, score_of
 from comper.training.options import RunOptions
 from comper.training.pool import run_jobs
 
