@@ -127,7 +127,7 @@ GRAPH = of(
     ("new states are not asked about first", "return np.concatenate([new, old[order]])", "return np.concatenate([old[order], new])"),
     ("double is ignored", 'nodes["q_before"][:end] if double else q, q)', "q, q)"),
     ("visits are drawn as sets", "            return layout.pair_visits.copy()\n", "            return layout.num_outcomes.astype(np.float64)\n"),
-    ("what is to be replayed is not saved", 'np.array(state["replay_weights"])', "np.ones(len(nodes)).cumsum()"),
+    ("what is to be replayed is not saved", 'np.array(state["replay_weights"], np.float64)', "np.ones(len(nodes)).cumsum()"),
 ) + of(
     "agents/comper_graph.py", "agents/test_comper_graph.py",
     ("learns before the replay start", "        if t < c.replay_start_steps:\n            return\n", ""),
@@ -140,7 +140,8 @@ GRAPH = of(
     ("all_tried is ignored", "all_tried=c.all_tried", "all_tried=True"),
     ("one update at a time", "range(c.updates_at_a_time)", "range(1)"),
     ("the most tried action", "counts == counts.min()", "counts == counts.max()"),
-    ("counts are never asked for", "if self.config.targets == \"graph\" and self.config.random_actions", "if False and self.config.random_actions"),
+    ("counts are never asked for", 'if c.random_actions == "least-tried" else None', "if False else None"),
+    ("no bonus for the choice", "        if c.choice_bonus:\n", "        if False:\n"),
     ("the graph is never asked", 'if self.config.targets == "graph" and self.config.act_with == "graph":', "if False:"),
 )  # fmt: skip
 
@@ -397,7 +398,7 @@ LOOP = of(
     ("the Q-value is not stored", "self._agent.store(trial.number, transition, q_t,", "self._agent.store(trial.number, transition, 0.0,"),
     ("learns before it counts the step", "        self.t += 1  # l. 10\n        self._agent.learn(self.t, numbers)", "        self._agent.learn(self.t, numbers)\n        self.t += 1"),
     ("a game over is recorded as a truncation", "truncated=not step.terminated)", "truncated=True)"),
-    ("a new episode begins with the old state", "trial.history.reset(self._environments.reset(trial.number))  # l. 30-31", "self._environments.reset(trial.number)"),
+    ("a new episode begins with the old state", "            self._reset(trial)  # l. 30-31\n", "            self._environments.reset(trial.number)\n"),
     ("ε follows the episode's frames", "frames=trial.total_frames, steps=self.t) for trial", "frames=trial.episode_frames, steps=self.t) for trial"),
     ("ε does not know the steps", "steps=self.t) for trial in running]", "steps=10**9) for trial in running]"),
     ("steps are counted as frames", "self.total_frames += step.num_frames", "self.total_frames += 1"),
@@ -409,7 +410,8 @@ LOOP = of(
     ("every step is logged", "if self.t % self._config.log_period_steps == 0:", "if True:"),
     ("Q-values may be NaN", '        self._require_finite(bool(np.isfinite(q).all()), "a Q-value")\n', ""),
     ("a diverged loss is noticed late", '        self._require_finite(self._agent.is_finite(), "a loss")\n        steps =', "        steps ="),
-    ("rewards may be NaN", "if not all(math.isfinite(step.reward) for step in steps):", "if False:"),
+    ("rewards may be NaN", '            self._require_numbers(trial, "a reward", math.isfinite(step.reward))\n', ""),
+    ("first observations may be NaN", '        self._require_numbers(trial, "an observation", _are_numbers(first))\n', ""),
     ("a resumed run begins at step 0", "        self.t = t\n", "        self.t = 0\n"),
 ) + of(
     "training/randomness.py", "training/test_randomness.py",
