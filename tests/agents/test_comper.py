@@ -159,14 +159,15 @@ def test_max_alignment_asks_the_cnn_about_the_next_state() -> None:
     assert traced.tape[0][1].following_q.tolist() == [pytest.approx(expected)]
 
 
-def test_fresh_alignment_asks_the_cnn_of_now_about_the_transition_that_followed() -> None:
+@pytest.mark.parametrize("first_action", [0, 1])
+def test_fresh_alignment_asks_the_cnn_of_now_about_the_transition_that_followed(first_action: int) -> None:
     traced = Traced(ComperConfig(alignment="successor-fresh", replay_start_steps=2, train_period_steps=2))
 
     def values_after(set_id: int) -> torch.Tensor:
         s_next = traced.agent.tm[0].gather(np.array([set_id])).s_next
         return traced.agent.q_network.values(s_next[None], [0])[0, 0]
 
-    traced.store(1, 2, q=50.0)
+    traced.store(1, 2, a=first_action, q=50.0)
     for s in (2, 3):  # each time the worse of the two actions follows
         traced.store(s, s + 1, a=int(values_after(s - 2).argmin()), q=60.0, last=s == 3)
     traced.store(3, 5, q=80.0, terminal=True)

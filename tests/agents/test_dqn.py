@@ -92,16 +92,16 @@ def test_the_loss_is_that_of_the_setting(loss: str, factor: float | None) -> Non
 
 
 def test_the_optimiser_has_the_settings_of_table_5() -> None:
-    """The first step of one weight: n = (1 - 0.5) g², m = (1 - 0.9) g, Δw = -α g / sqrt(n - m² + 0.3)."""
+    """The first step of one weight: n = (1 - 0.5) g², m = (1 - 0.9) g, Δw = -α g / sqrt(n - m² + 300)."""
     traced = dqn(
-        loss="squared", step_size=0.02, gradient_momentum=0.9, squared_gradient_momentum=0.5, min_squared_gradient=0.3
+        loss="squared", step_size=0.02, gradient_momentum=0.9, squared_gradient_momentum=0.5, min_squared_gradient=300.0
     )
     traced.store(0, 1, a=2, r=1.0)
     before = traced.last_bias()
     traced.learn(1)
     ((_, _, target, q),) = traced.updates
     g = (q - target).sum().item()
-    expected = -0.02 * g / math.sqrt(0.5 * g**2 - 0.01 * g**2 + 0.3)
+    expected = -0.02 * g / math.sqrt(0.5 * g**2 - 0.01 * g**2 + 300)
     assert (traced.last_bias() - before).tolist() == pytest.approx([0.0, 0.0, expected, 0.0], rel=1e-4)
 
 

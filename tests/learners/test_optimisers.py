@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
@@ -77,6 +78,8 @@ def test_plain_rmsprop_with_momentum_by_hand() -> None:
     v = 0.3 / math.sqrt(0.9)
     w = 1 - v - (0.5 * v + 0.3 / math.sqrt(0.9 * 0.9 + 0.9))
     assert after(rule, 3.0, 3.0) == pytest.approx(w, rel=1e-6)
+    started = dataclasses.replace(rule, mean_square_start=1.0)  # which says nothing of the velocity
+    assert after(started, 3.0) == pytest.approx(1 - 0.3 / math.sqrt(1.8), rel=1e-6)
 
 
 def test_adam_by_hand() -> None:

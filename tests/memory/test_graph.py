@@ -175,6 +175,8 @@ def test_a_graph_read_back_goes_on_as_if_nothing_had_happened() -> None:
     other.frames.load_state_dict(walk.frames.state_dict())
     other.graph.load_state_dict(walk.graph.state_dict())
     other.check()
+    drawn = [each.graph.sample(64, np.random.default_rng(4)) for each in (walk, other)]
+    np.testing.assert_array_equal(drawn[0].nodes, drawn[1].nodes)  # by the same weights, before the next refresh
     ours, theirs = (go_on(each, np.random.default_rng(5)) for each in (walk, other))
     for mine, its in zip(ours, theirs, strict=True):
         np.testing.assert_array_equal(mine, its)

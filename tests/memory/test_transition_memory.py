@@ -108,6 +108,8 @@ def test_a_replayed_q_value_is_the_next_of_its_set() -> None:
     q, is_known = memory.tm.next_q_in_set(np.array([replayed, other]))
     assert (q[0], is_known.tolist()) == (5.0, [True, False])
     assert memory.tm.q_history(np.array([replayed])).tolist() == [[1.0, 5.0]]
+    memory.tm.refresh(np.array([replayed]), np.array([6.0], np.float32))
+    assert memory.tm.q_history(np.array([replayed])).tolist() == [[5.0, 6.0]]
 
 
 def test_successor_is_the_transition_that_really_followed() -> None:
