@@ -180,13 +180,14 @@ def test_where_nothing_is_similar_every_transition_is_a_set(kind: str) -> None:
 def test_of_many_equally_near_sets_the_oldest_answers() -> None:
     """More than are checked at once: what is found later must not take the place of what is as near and older."""
     store = FrameStore((200,))
-    frames = [store.intern(np.eye(200, dtype=np.uint8)[i]) for i in range(200)]
-    nothing = store.intern(np.zeros(200, np.uint8))
+    changes = np.random.default_rng(0).choice(np.array([-3, 3]), (200, 200))
+    around = [store.intern((100 + change).astype(np.uint8)) for change in changes]
+    middle = store.intern(np.full(200, 100, np.uint8))
     for first in (0, 500):
         index = L2Index(store, 1.0)
-        for i, frame in enumerate(frames):
-            index.update_index(abs(first - i), TransitionKey((frame,), 0, 0.0, (nothing,)))
-        assert index.get_index(TransitionKey((nothing,), 0, 0.0, (nothing,))) == min(first, abs(first - 199))
+        for i, frame in enumerate(around):
+            index.update_index(abs(first - i), TransitionKey((frame,), 0, 0.0, (middle,)))
+        assert index.get_index(TransitionKey((middle,), 0, 0.0, (middle,))) == min(first, abs(first - 199))
 
 
 # Random histories: all indexes and brute force side by side.
