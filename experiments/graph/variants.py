@@ -28,14 +28,14 @@ Agents = dict[str, tuple[str, dict[str, Any]]]
 STUDY: Agents = {"comper": ("comper", {}), "comper-3-steps": ("comper", {"targets": "steps"})}
 """The second: three-step returns from a plain replay memory, with a target network; everything else as in the first."""
 
-LEAST_TRIED = {"random_actions": "least-tried"}
+GRAPH_ACTS = {"act_with": "graph"}
 TUNE: Agents = {
-    "graph": ("comper", {}),
-    "least-tried": ("comper", LEAST_TRIED),
-    "least-tried-surprise": ("comper", LEAST_TRIED | {"replay": "surprise"}),
-    "least-tried-trust-0.8": ("comper", LEAST_TRIED | {"trust": 0.8}),
-    "least-tried-trust-by-action": ("comper", LEAST_TRIED | {"trust_grows": "best-action"}),
-    "least-tried-acts-with-graph": ("comper", LEAST_TRIED | {"act_with": "graph"}),
+    "network-acts": ("comper", {"act_with": "network"}),
+    "graph-acts": ("comper", GRAPH_ACTS),
+    "graph-acts-least-tried": ("comper", GRAPH_ACTS | {"random_actions": "least-tried"}),
+    "graph-acts-surprise": ("comper", GRAPH_ACTS | {"replay": "surprise"}),
+    "graph-acts-trust-0.8": ("comper", GRAPH_ACTS | {"trust": 0.8}),
+    "graph-acts-trust-by-action": ("comper", GRAPH_ACTS | {"trust_grows": "best-action"}),
     "three-steps": ("comper", {"targets": "steps"}),
     "ddqn-0.0001": ("ddqn", {"step_size": 0.0001}),
     "ddqn-0.00025": ("ddqn", {"step_size": 0.00025}),
@@ -55,7 +55,7 @@ ABLATIONS: Agents = {
     "not-duelling": ("comper", {"duelling": False}),
     "double": ("comper", {"double": True}),
     "acts-with-graph": ("comper", {"act_with": "graph"}),
-    "least-tried-actions": ("comper", LEAST_TRIED),
+    "least-tried-actions": ("comper", {"random_actions": "least-tried"}),
     "held-actions": ("comper", {"held_steps": 20}),
 }
 ABLATION_TASKS = ("minatar:breakout", "minatar:space_invaders", "minigrid:DoorKey-6x6-v0", "minigrid:FourRooms-v0")

@@ -243,20 +243,6 @@ def test_random_actions_may_be_those_least_tried_in_their_state() -> None:
     assert greedy[0] == traced.agent.q_network.values(both[:1, None], [0])[0, 0].argmax()
 
 
-def test_an_action_less_tried_may_be_preferred_among_near_equals() -> None:
-    state = np.array([[0]])
-    for bonus in (0.0, 1e-9, 100.0):
-        traced = Traced(choice_bonus=bonus)
-        best = int(traced.table()[0].argmax())
-        chosen = []
-        for _ in range(4):
-            actions, q = traced.agent.act(state, [0.0], [0])
-            chosen.append(int(actions[0]))
-            assert q[0] == pytest.approx(traced.table()[0, chosen[-1]], abs=1e-6), "what is stored is without the bonus"
-            traced.store(0, chosen[-1], 0.0, 1)
-        assert chosen == ([best, 1 - best] * 2 if bonus == 100 else [best] * 4)
-
-
 def test_without_the_graph_and_the_rest_it_is_double_dqn_with_steps() -> None:
     shared: dict[str, Any] = {
         "replay_start_steps": 10, "epsilon_decay_frames": 200, "frames": 300, "discount": 0.9, "step_size": 0.001,

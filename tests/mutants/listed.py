@@ -141,7 +141,6 @@ GRAPH = of(
     ("one update at a time", "range(c.updates_at_a_time)", "range(1)"),
     ("the most tried action", "counts == counts.min()", "counts == counts.max()"),
     ("counts are never asked for", 'if c.random_actions == "least-tried" else None', "if False else None"),
-    ("no bonus for the choice", "        if c.choice_bonus:\n", "        if False:\n"),
     ("the graph is never asked", 'if self.config.targets == "graph" and self.config.act_with == "graph":', "if False:"),
 )  # fmt: skip
 

@@ -83,9 +83,6 @@ class GraphConfig(AgentConfig):
         "any", "D7", "a random action is any of them, or one of those least tried in the state", ("any", "least-tried")
     )
     held_steps: int = setting(1, "D7", "agent steps that a random action is held at most; P(n or more) = 1/n", most=10_000)
-    choice_bonus: float = setting(
-        0.0, "D7", "when an action is chosen it counts for this/√(n + 1) more, after n tries in the state", most=1e6
-    )
     act_with: str = setting(
         "network", "D7", "who says what an action is worth: the network, or the graph where the action was tried",
         ("network", "graph"),
@@ -201,8 +198,6 @@ class GraphAgent(Agent):
         c = self.config
         if c.targets == "steps":
             return self.explorer.choose(trial, q, epsilon)
-        if c.choice_bonus:
-            q = q + c.choice_bonus / np.sqrt(1.0 + self._tries(trial, state))
         tries = partial(self._tries, trial, state) if c.random_actions == "least-tried" else None
         return self.explorer.choose(trial, q, epsilon, tries)
 
