@@ -123,7 +123,7 @@ def frames_to(trials: list[Trial], goal: float) -> float:
 
 
 def share_rows(variants: Mapping[str, Summary]) -> Iterator[Row]:
-    """The rule of experiment 5: each variant's mean area above the random policy, divided by the best variant's."""
+    """The rule of experiment 6: each variant's mean area above the random policy, divided by the best variant's."""
     values = values_of(variants, area)
     gains = {
         name: {game: float(areas.mean()) - random_score(variants[name], game) for game, areas in own.items()}

@@ -238,7 +238,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", metavar="TEXT", help="only the mutants that have this in their name")
     parser.add_argument("--jobs", type=int, default=MAX_JOBS, choices=range(1, MAX_JOBS + 1), help="mutants at a time")
-    parser.add_argument("--out", type=Path, help="write the outcome of each mutant as JSON")
+    parser.add_argument("--out", type=Path, help="write the outcome of each mutant as JSON; with --only, into what is there")
     given = parser.parse_args(arguments)
     mutants = [mutant for mutant in MUTANTS if given.only in mutant.name]
     if listed := problems(mutants):
@@ -252,12 +252,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"{len(mutants)} mutants, {killed} killed, in {seconds} s")
     print("\n".join(wrong))
     if given.out:
-        rows = [
-            {"mutant": m.name, **outcomes[m.name]._asdict(), **({"why": m.survives_because} if m.survives_because else {})}
+        rows = {
+            m.name: {"mutant": m.name, **outcomes[m.name]._asdict()}
+            | ({"why": m.survives_because} if m.survives_because else {})
             for m in mutants
-        ]
-        content = {"command": "make mutants", "mutants": len(mutants), "killed": killed, "seconds": seconds, "outcomes": rows}
-        given.out.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        }
+        if given.only and given.out.exists():
+            before = json.loads(given.out.read_text(encoding="utf-8"))
+            listed = {mutant.name for mutant in MUTANTS}
+            rows = {row["mutant"]: row for row in before["outcomes"] if row["mutant"] in listed} | rows
+            seconds += before["seconds"]
+        killed = sum(row["status"] == "killed" for row in rows.values())
+        content = {"command": "make mutants", "mutants": len(rows), "killed": killed, "seconds": seconds}
+        given.out.write_text(json.dumps({**content, "outcomes": [*rows.values()]}, indent=1) + "\n", encoding="utf-8")
     return int(bool(wrong))
 
 
