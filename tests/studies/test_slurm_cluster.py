@@ -33,7 +33,7 @@ TEXT = """
 environments = ["gym:CartPole-v1"]
 seeds = 2
 agents = ["comper-single"]
-settings = { frames = 800, replay_start_steps = 8, target_period_steps = 12, log_period_steps = 10 }
+settings = { frames = 2_400, replay_start_steps = 8, target_period_steps = 12, log_period_steps = 10 }
 """
 Follow = Callable[[int, Sequence[TrialStatus]], None]
 
@@ -91,7 +91,7 @@ def test_a_job_cut_off_in_the_middle_goes_on_to_the_same_bits(
 
     study = open_study(plan, tmp_path)
     assert run(local(tmp_path), study, follow) == {}
-    assert 60 < cut_at[0] < 800, "it was in the middle"
+    assert 60 < cut_at[0] < 2_400, "it was in the middle"
     assert len(list((tmp_path / FOLDER).glob("*_submitted.pkl"))) == (2 if number == signal.SIGUSR2 else 3)
     assert outcomes(study) == alone
     assert len(open_study(plan, tmp_path).finished) == 2, "and would not be run again"
@@ -99,7 +99,7 @@ def test_a_job_cut_off_in_the_middle_goes_on_to_the_same_bits(
 
 
 def test_a_request_to_stop_ends_every_job(tmp_path: Path) -> None:
-    (tmp_path / "long.toml").write_text(TEXT.replace("frames = 800", "frames = 1_000_000"))  # none ends before it is asked to
+    (tmp_path / "long.toml").write_text(TEXT.replace("frames = 2_400", "frames = 1_000_000"))  # none ends before it is asked to
     request = StopRequest()
 
     def follow(job: int, statuses: Sequence[TrialStatus]) -> None:
