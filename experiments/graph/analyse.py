@@ -131,8 +131,8 @@ def share_rows(variants: Mapping[str, Summary]) -> Iterator[Row]:
     }
     best = {game: max(own[game] for own in gains.values() if game in own) for game in environments(variants)}
     for name, own in gains.items():
-        shares = {game: own[game] / best[game] for game in best if game in own and best[game] > 0}
-        yield {"variant": name, "share": float(np.mean([*shares.values()])), **shares}
+        shares = {game: own.get(game, np.nan) / best[game] for game in best if best[game] > 0}  # NaN: not run yet
+        yield {"variant": name, "share": float(np.nanmean([*shares.values()])), **shares}
 
 
 def random_score(summary: Summary, game: str) -> float:

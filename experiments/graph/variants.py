@@ -36,6 +36,8 @@ TUNE: Agents = {
     "graph-acts-surprise": ("comper", GRAPH_ACTS | {"replay": "surprise"}),
     "graph-acts-trust-0.8": ("comper", GRAPH_ACTS | {"trust": 0.8}),
     "graph-acts-trust-by-action": ("comper", GRAPH_ACTS | {"trust_grows": "best-action"}),
+    "both-act": ("comper", {"act_with": "both"}),
+    "both-act-surprise": ("comper", {"act_with": "both", "replay": "surprise"}),
     "three-steps": ("comper", {"targets": "steps"}),
     "ddqn-0.0001": ("ddqn", {"step_size": 0.0001}),
     "ddqn-0.00025": ("ddqn", {"step_size": 0.00025}),

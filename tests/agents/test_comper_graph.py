@@ -161,14 +161,15 @@ def test_all_actions_tried_in_a_state_are_fitted_or_one() -> None:
 
 def test_it_acts_with_the_network_or_with_what_the_graph_knows() -> None:
     state = np.array([[0]])
-    for act_with in ("network", "graph"):
-        traced = Traced(act_with=act_with, untried="ignored")
+    for act_with, weights in {"network": [0, 0], "graph": [1, 1], "both": [0.8, 2 / 2.25]}.items():
+        traced = Traced(act_with=act_with, untried="ignored", trust=0.8)
         traced.store(0, 0, -1.0, 1, terminal=True)
-        traced.store(0, 1, 1.0, 1, terminal=True)
+        for _ in range(2):
+            traced.store(0, 1, 1.0, 1, terminal=True)
         traced.agent.learn(10, [0])
         network = traced.table()[0]
         actions, q = traced.agent.act(state, [0.0], [0])
-        expected = [-1.0, 1.0] if act_with == "graph" else network.tolist()
+        expected = [w * graph + (1 - w) * own for w, graph, own in zip(weights, [-1.0, 1.0], network, strict=True)]
         assert actions.tolist() == [int(np.argmax(expected))]
         assert q.tolist() == pytest.approx([max(expected)], abs=1e-6)
 

@@ -99,7 +99,9 @@ def test_a_job_cut_off_in_the_middle_goes_on_to_the_same_bits(
 
 
 def test_a_request_to_stop_ends_every_job(tmp_path: Path) -> None:
-    (tmp_path / "long.toml").write_text(TEXT.replace("frames = 2_400", "frames = 1_000_000"))  # none ends before it is asked to
+    (tmp_path / "long.toml").write_text(
+        TEXT.replace("frames = 2_400", "frames = 1_000_000")
+    )  # none ends before it is asked to
     request = StopRequest()
 
     def follow(job: int, statuses: Sequence[TrialStatus]) -> None:

@@ -84,9 +84,11 @@ class GraphConfig(AgentConfig):
     )
     held_steps: int = setting(1, "D7", "agent steps that a random action is held at most; P(n or more) = 1/n", most=10_000)
     act_with: str = setting(
-        "network", "D7", "who says what an action is worth: the network, or the graph where the action was tried",
-        ("network", "graph"),
-    )  # fmt: skip
+        "network",
+        "D7",
+        "who says what a tried action is worth: the network, the graph, or both, the graph with the weight λ of n tries",
+        ("network", "graph", "both"),
+    )
     # The network
     network: str = setting("auto", "D3", "the Q-network: auto, or your own my_module:make_network")
     duelling: bool = setting(True, "D7", "the network's output is a value of the state and an advantage of each action")
@@ -189,7 +191,7 @@ class GraphAgent(Agent):
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """ε-greedy by the network's values, or the graph's where it has some."""
         q = self.q_network.values(states[:, None], trials)[:, 0].cpu().numpy()
-        if self.config.targets == "graph" and self.config.act_with == "graph":
+        if self.config.targets == "graph" and self.config.act_with != "network":
             q = np.stack([self._known_values(i, s, row) for i, s, row in zip(trials, states.tolist(), q, strict=True)])
         chosen = [self._choose(*each) for each in zip(trials, states.tolist(), q, epsilon, strict=True)]
         return np.array(chosen), q[np.arange(len(chosen)), chosen]
@@ -211,8 +213,11 @@ class GraphAgent(Agent):
         if node == NO_NODE:
             return q
         values, visits, tries = graph.tried_values(node)
+        if self.config.act_with == "both":
+            n = np.maximum(visits, 1)
+            values = q + n / (n + 1 / max(self.config.trust, 1e-9) - 1) * (values - q)
         if not (beta := self.config.count_bonus):
-            return np.where(visits > 0, values, q)
+            return np.where(visits > 0, values, q).astype(np.float32)
         # The values have the bonus of the last refresh; what was tried since then pays less by now.
         bonus = beta / np.sqrt(np.maximum(tries, 1)) - np.where(visits > 0, beta / np.sqrt(np.maximum(visits, 1)), 0.0)
         return (np.where(visits > 0, values, q.max()) + bonus).astype(np.float32)
