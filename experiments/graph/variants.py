@@ -56,7 +56,7 @@ ABLATIONS: Agents = {
     "one-action": ("comper", {"all_tried": False}),
     "not-duelling": ("comper", {"duelling": False}),
     "double": ("comper", {"double": True}),
-    "acts-with-graph": ("comper", {"act_with": "graph"}),
+    "network-acts": ("comper", {"act_with": "network"}),
     "least-tried-actions": ("comper", {"random_actions": "least-tried"}),
     "held-actions": ("comper", {"held_steps": 20}),
 }

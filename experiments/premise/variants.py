@@ -41,7 +41,7 @@ AGENTS: dict[str, tuple[str, dict[str, Any]]] = {
     "comper-single": ("comper-single", {}),
     "comper-single-without-sets": ("comper-single", {"index": "none"}),
     "dqn": ("dqn", {}),
-    "ddqn": ("ddqn", {}),
+    "ddqn": ("ddqn", {"step_size": 0.00025}),
 }
 
 

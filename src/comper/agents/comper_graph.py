@@ -84,7 +84,7 @@ class GraphConfig(AgentConfig):
     )
     held_steps: int = setting(1, "D7", "agent steps that a random action is held at most; P(n or more) = 1/n", most=10_000)
     act_with: str = setting(
-        "network",
+        "graph",
         "D7",
         "who says what a tried action is worth: the network, the graph, or both, the graph with the weight λ of n tries",
         ("network", "graph", "both"),
