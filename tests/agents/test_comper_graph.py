@@ -161,7 +161,7 @@ def test_all_actions_tried_in_a_state_are_fitted_or_one() -> None:
 
 def test_it_acts_with_the_network_or_with_what_the_graph_knows() -> None:
     state = np.array([[0]])
-    for act_with, weights in {"network": [0, 0], "graph": [1, 1], "both": [0.8, 2 / 2.25]}.items():
+    for act_with, weights in {"network": [0.0, 0.0], "graph": [1.0, 1.0], "both": [0.8, 2 / 2.25]}.items():
         traced = Traced(act_with=act_with, untried="ignored", trust=0.8)
         traced.store(0, 0, -1.0, 1, terminal=True)
         for _ in range(2):

@@ -259,8 +259,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         }
         if given.only and given.out.exists():
             before = json.loads(given.out.read_text(encoding="utf-8"))
-            listed = {mutant.name for mutant in MUTANTS}
-            rows = {row["mutant"]: row for row in before["outcomes"] if row["mutant"] in listed} | rows
+            names = {mutant.name for mutant in MUTANTS}
+            rows = {row["mutant"]: row for row in before["outcomes"] if row["mutant"] in names} | rows
             seconds += before["seconds"]
         killed = sum(row["status"] == "killed" for row in rows.values())
         content = {"command": "make mutants", "mutants": len(rows), "killed": killed, "seconds": seconds}
