@@ -23,6 +23,8 @@ from comper.errors import UsageError
 MAX_COUNT = 10**12
 """More than any machine could count to in a run: a larger number is a slip."""
 
+MAX_BITS = 4_096
+"""Of a whole number in a TOML file: far more than any setting takes, and fewer than Python can print."""
 MAX_TOML_BYTES = 64 * 1024
 
 
@@ -195,18 +197,18 @@ def parse_settings(content: bytes, *, where: str) -> dict[str, Any]:
     """The settings in the content of a TOML file."""
     try:
         settings = tomllib.loads(content.decode("utf-8"))
-        _require_64_bits(settings)
+        _require_printable(settings)
         return settings
     except (ValueError, RecursionError) as error:  # TOMLDecodeError and UnicodeDecodeError are ValueErrors
         raise UsageError(f"{where}: not a TOML file ({error}).") from None
 
 
-def _require_64_bits(value: Any) -> None:
-    """Refuse larger whole numbers, as TOML allows; written to base 16 they may have more digits than Python can print."""
-    if isinstance(value, int) and not -(2**63) <= value < 2**63:
-        raise ValueError("a whole number of more than 64 bits")
+def _require_printable(value: Any) -> None:
+    """Refuse whole numbers without end: written to base 16 they may have more digits than Python can print."""
+    if isinstance(value, int) and value.bit_length() > MAX_BITS:
+        raise ValueError(f"a whole number of more than {MAX_BITS:,} bits")
     for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        _require_64_bits(part)
+        _require_printable(part)
 
 
 # As flags.

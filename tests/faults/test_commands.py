@@ -13,7 +13,7 @@ from tests.faults.commands import CommandLines, parser_of
 
 def test_every_command_and_every_flag_is_tried() -> None:
     lines = CommandLines(random.Random(0))
-    words = {(line[0], word) for line in (lines.make() for _ in range(6000)) if line for word in line}
+    words = {(line[0], word) for line in (lines.make() for _ in range(15_000)) if line for word in line}
     for command in cli.COMMANDS:
         if command == "train":  # its settings have a test of their own below
             continue
@@ -36,7 +36,7 @@ def test_a_command_that_is_added_is_tried_at_once(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setitem(cli.COMMANDS, "paint", ("paint a picture", add_arguments))
     lines = CommandLines(random.Random(0))
-    made = [line for line in (lines.make() for _ in range(1000)) if line and line[0] == "paint"]
+    made = [line for line in (lines.make() for _ in range(4_000)) if line and line[0] == "paint"]
     words = {word for line in made for word in line}
     assert len(made) > 20
     assert {"draw", "erase", "--colour", "red", "green", "whole"} <= words

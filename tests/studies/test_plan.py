@@ -85,7 +85,7 @@ WRONG = {
     "variants = 3: must be": GOOD + "variants = 3",
     "there is no variant": GOOD + "variants = []",
     "not a TOML file": "seeds = ",
-    "a whole number of more than 64 bits": 'environments = ["pong"]\nagents = ["dqn"]\nseeds = 0x' + "f" * 20_000,
+    "a whole number of more than 4,096 bits": 'environments = ["pong"]\nagents = ["dqn"]\nseeds = 0x' + "f" * 20_000,
     "variant 'report': plan.toml and report belong to": GOOD + 'agent = "dqn"\n[[variants]]\nname = "report"',
     "variant 'Plan.toml': plan.toml and report": GOOD + 'agent = "dqn"\n[[variants]]\nname = "Plan.toml"',
     "at most 100,000 trials, and there are more": GOOD.replace("seeds = 2", "seeds = 100_000")
