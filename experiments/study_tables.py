@@ -5,15 +5,16 @@ from __future__ import annotations
 import csv
 import io
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from comper.errors import UsageError
+from comper.errors import ComperError, UsageError
 from comper.report import statistics
 from comper.report.facts import decision_frames, floor_at, load_floors, num_scored_episodes
+from comper.report.figures.drawing import Plot, draw
 from comper.report.figures.learning import CURVE_POINTS, learning_curve
 from comper.report.findings import ERROR
 from comper.report.reading import Array, Trial, read_runs
@@ -114,6 +115,25 @@ def trial_rows(variants: Mapping[str, Summary]) -> list[Row]:
         for trials in by_game(summary).values()
         for trial in trials
     ]
+
+
+def write_plots(out: Path, plots: Sequence[Plot]) -> None:
+    """Each plot as SVG and as PNG."""
+    for plot in plots:
+        drawn = draw(plot)
+        write_atomically(out / f"{plot.name}.svg", drawn.svg)
+        write_atomically(out / f"{plot.name}.png", drawn.png)
+
+
+def exit_code_of(analysis: Callable[[], Iterable[str]]) -> int:
+    """Print the lines that an analysis gives, or what is wrong in a sentence."""
+    try:
+        for line in analysis():
+            print(line)
+    except ComperError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    return 0
 
 
 def write_csv(path: Path, rows: Sequence[Row]) -> None:

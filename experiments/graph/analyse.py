@@ -21,16 +21,26 @@ import numpy as np
 sys.path.append(str(Path(__file__).parents[2]))
 
 from experiments.premise.analyse import curve_rows, curves_figure, environments
-from experiments.study_tables import Row, area, by_game, curve, floor, read_variants, score, trial_rows, write_csv
+from experiments.study_tables import (
+    Row,
+    area,
+    by_game,
+    curve,
+    exit_code_of,
+    floor,
+    read_variants,
+    score,
+    trial_rows,
+    write_csv,
+    write_plots,
+)
 
-from comper.errors import ComperError
 from comper.report import statistics
 from comper.report.facts import decision_frames, floor_at
-from comper.report.figures.drawing import draw, style
+from comper.report.figures.drawing import style
 from comper.report.reading import Array, Trial
 from comper.report.statistics import Interval
 from comper.report.summary import Summary
-from comper.runs.files import write_atomically
 
 DQN = "dqn"
 MEASURES: dict[str, Callable[[Trial], float]] = {"score": score, "area": area}
@@ -151,9 +161,7 @@ def analyse(root: Path, out: Path) -> list[Row]:
     write_csv(out / "tasks.csv", list(task_rows(variants)))
     write_csv(out / "shares.csv", list(share_rows(variants)))
     with style():
-        drawn = draw(curves_figure(variants, rows))
-    write_atomically(out / "learning_curves.svg", drawn.svg)
-    write_atomically(out / "learning_curves.png", drawn.png)
+        write_plots(out, [curves_figure(variants, rows)])
     return summary
 
 
@@ -163,14 +171,12 @@ def main() -> int:
     parser.add_argument("runs", type=Path, help="a folder with one folder for each agent")
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
-    try:
-        for row in analyse(args.runs, args.out):
-            value, low, high = (row[f"area, interquartile mean{edge}"] for edge in ("", ", low", ", high"))
-            print(f"{row['agent']}: {row['trials']} trials, area {value:.2f} ({low:.2f} to {high:.2f})")
-    except ComperError as error:
-        print(error, file=sys.stderr)
-        return error.exit_code
-    return 0
+    return exit_code_of(lambda: map(_line, analyse(args.runs, args.out)))
+
+
+def _line(row: Row) -> str:
+    value, low, high = (row[f"area, interquartile mean{edge}"] for edge in ("", ", low", ", high"))
+    return f"{row['agent']}: {row['trials']} trials, area {value:.2f} ({low:.2f} to {high:.2f})"
 
 
 if __name__ == "__main__":

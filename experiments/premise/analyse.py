@@ -23,22 +23,23 @@ from experiments.study_tables import (
     area,
     by_game,
     curve,
+    exit_code_of,
     floor,
     read_variant,
     read_variants,
     score,
     trial_rows,
     write_csv,
+    write_plots,
 )
 
-from comper.errors import ComperError, UsageError
+from comper.errors import UsageError
 from comper.report import statistics
 from comper.report.figures.drawing import (
     COLOURS,
     INK,
     MARKERS,
     Plot,
-    draw,
     handle,
     label_outer,
     legend,
@@ -52,7 +53,6 @@ from comper.report.names import FAMILIES, family, game_title, in_page_order
 from comper.report.reading import Array, Trial
 from comper.report.statistics import Interval
 from comper.report.summary import Summary
-from comper.runs.files import write_atomically
 
 COMPER, WITHOUT_SETS, DQN = "comper-single", "comper-single-without-sets", "dqn"
 REPLICATES = 5_000
@@ -188,10 +188,7 @@ def analyse(root: Path, out: Path, *, recurrence: Path, atari: tuple[Path, Path]
     gain_rows = [{"environment": g.environment, "recurring": g.recurring, **_with_edges("wins", g.wins)} for g in all_gains]
     write_csv(out / "gains.csv", gain_rows)
     with style():
-        for plot in (curves_figure(found, rows), gain_figure(all_gains)):
-            drawn = draw(plot)
-            write_atomically(out / f"{plot.name}.svg", drawn.svg)
-            write_atomically(out / f"{plot.name}.png", drawn.png)
+        write_plots(out, [curves_figure(found, rows), gain_figure(all_gains)])
     return all_gains
 
 
@@ -203,14 +200,12 @@ def main() -> int:
     parser.add_argument("--atari", type=Path, nargs=2, metavar=("COMPER", "DQN"))
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
-    try:
-        for gain in analyse(args.runs, args.out, recurrence=args.recurrence, atari=args.atari):
-            low, high = f"{gain.wins.low:.2f}", f"{gain.wins.high:.2f}"
-            print(f"{gain.environment}: {gain.recurring:.0%} recurring, wins {gain.wins.value:.2f} ({low} to {high})")
-    except ComperError as error:
-        print(error, file=sys.stderr)
-        return error.exit_code
-    return 0
+    return exit_code_of(lambda: map(_line, analyse(args.runs, args.out, recurrence=args.recurrence, atari=args.atari)))
+
+
+def _line(gain: Gain) -> str:
+    low, high = f"{gain.wins.low:.2f}", f"{gain.wins.high:.2f}"
+    return f"{gain.environment}: {gain.recurring:.0%} recurring, wins {gain.wins.value:.2f} ({low} to {high})"
 
 
 if __name__ == "__main__":

@@ -17,11 +17,21 @@ import numpy as np
 sys.path.append(str(Path(__file__).parents[2]))
 
 from experiments.readings.variants import BASE, DELTAS
-from experiments.study_tables import Row, by_game, floor, read_variants, score, trial_rows, write_csv
+from experiments.study_tables import (
+    Row,
+    by_game,
+    exit_code_of,
+    floor,
+    read_variants,
+    score,
+    trial_rows,
+    write_csv,
+    write_plots,
+)
 
-from comper.errors import ComperError, UsageError
+from comper.errors import UsageError
 from comper.report import statistics
-from comper.report.figures.drawing import Plot, draw, label_outer, line_handle, look, style, titled_panels
+from comper.report.figures.drawing import Plot, label_outer, line_handle, look, style, titled_panels
 from comper.report.names import game_title
 from comper.report.summary import Summary
 from comper.runs.files import write_atomically
@@ -172,10 +182,8 @@ def analyse(root: Path, out: Path) -> str:
     text = choice_text(variants, comparisons)
     write_atomically(out / "choice.md", text.encode())
     with style():
-        if (plot := delta_figure(rows)) is not None:
-            drawn = draw(plot)
-            write_atomically(out / "delta.svg", drawn.svg)
-            write_atomically(out / "delta.png", drawn.png)
+        plot = delta_figure(rows)
+        write_plots(out, [] if plot is None else [plot])
     return text
 
 
@@ -185,12 +193,7 @@ def main() -> int:
     parser.add_argument("runs", type=Path, help="a folder with one folder for each variant")
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
-    try:
-        print(analyse(args.runs, args.out))
-    except ComperError as error:
-        print(error, file=sys.stderr)
-        return error.exit_code
-    return 0
+    return exit_code_of(lambda: [analyse(args.runs, args.out)])
 
 
 if __name__ == "__main__":

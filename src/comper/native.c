@@ -168,6 +168,18 @@ static void *work(void *argument) {
 
 #define MAX_THREADS 64
 
+/* Do `threads` shares of some work, each of `size` bytes: the first here, the others in threads as far as there are any. */
+static void in_threads(void *(*work)(void *), void *shares, size_t size, int threads) {
+    pthread_t others[MAX_THREADS];
+    char *share = shares;
+    int started = 1;
+    for (; started < threads; started++)
+        if (pthread_create(&others[started], NULL, work, share + started * size)) break;
+    for (int t = started; t < threads; t++) work(share + t * size);
+    work(share);
+    for (int t = 1; t < started; t++) pthread_join(others[t], NULL);
+}
+
 /* Update the weights with several threads; the bits do not depend on how many. 0: done; 1: not a case for this code. */
 int comper_update(const Update *u, int rounded_once, int threads) {
     if (!u->g && u->columns > MAX_COLUMNS) return 1;
@@ -175,20 +187,14 @@ int comper_update(const Update *u, int rounded_once, int threads) {
                       : u->m   ? (rounded_once ? mnih_rounded_once : mnih_rounded_twice)
                                : (rounded_once ? plain_rounded_once : plain_rounded_twice);
     Share shares[MAX_THREADS];
-    pthread_t others[MAX_THREADS];
     if (threads > MAX_THREADS) threads = MAX_THREADS;
     if (u->rows * u->columns < 1 << 16 || threads < 1) threads = 1;
-    int started = 1;
     const int64_t part = (u->rows + threads - 1) / threads;
     for (int t = 0; t < threads; t++) {
         const int64_t first = t * part, last = first + part < u->rows ? first + part : u->rows;
         shares[t] = (Share){u, rule, first < last ? first : last, last};
     }
-    for (; started < threads; started++)
-        if (pthread_create(&others[started], NULL, work, &shares[started])) break;
-    for (int t = started; t < threads; t++) work(&shares[t]);
-    work(&shares[0]);
-    for (int t = 1; t < started; t++) pthread_join(others[t], NULL);
+    in_threads(work, shares, sizeof *shares, threads);
     return 0;
 }
 
@@ -615,18 +621,12 @@ int comper_dense(const Dense *d, int is_backward, int threads) {
     if (count % unit || d->batch % (is_backward ? TILE_COLUMNS : BATCH_ROWS)) return 1;
     void *(*const work)(void *) = is_backward ? backward_part : forward_part;
     Part parts[MAX_THREADS];
-    pthread_t others[MAX_THREADS];
     threads = threads < 1 ? 1 : threads > MAX_THREADS ? MAX_THREADS : threads;
     const int64_t each = (count / unit + threads - 1) / threads * unit;
-    int started = 1;
     for (int t = 0; t < threads; t++) {
         const int64_t first = t * each < count ? t * each : count;
         parts[t] = (Part){d, first, first + each < count ? first + each : count};
     }
-    for (; started < threads; started++)
-        if (pthread_create(&others[started], NULL, work, &parts[started])) break;
-    for (int t = started; t < threads; t++) work(&parts[t]);
-    work(&parts[0]);
-    for (int t = 1; t < started; t++) pthread_join(others[t], NULL);
+    in_threads(work, parts, sizeof *parts, threads);
     return 0;
 }

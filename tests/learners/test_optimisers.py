@@ -222,7 +222,7 @@ def test_infinite_and_undefined_numbers_stay_what_they_are_in_compiled_updates()
         compiled = optimisers._compiled(rule)
         assert compiled is not None
         ours, torchs = ([torch.ones(6), *(torch.zeros(6) for _ in rule.averages)] for _ in range(2))
-        assert compiled.update(ours[0], ours[1:], gradient, 1)
+        assert compiled.update(ours[0], ours[1:], gradient, rule.coefficients(1) or {})
         rule.update(torchs[0], gradient, torchs[1:], optimisers.Turn(None, 1))
         for x, y in zip(ours, torchs, strict=True):
             torch.testing.assert_close(x, y, rtol=0, atol=0, equal_nan=True)

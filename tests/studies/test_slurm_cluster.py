@@ -20,10 +20,10 @@ from comper.studies import slurm_cluster
 from comper.studies.plan import Plan, read_plan
 from comper.studies.slurm_cluster import FOLDER, IDS_FILE, SlurmRunner
 from comper.studies.study import Study, carry_out, open_study, run_study
-from comper.training.display import Terminal, TrialStatus
+from comper.training.display import TrialStatus
 from comper.training.options import RunOptions
 from comper.training.signals import StopRequest
-from tests.training.small_runs import outcome
+from tests.studies.conftest import outcomes
 
 pytest.importorskip("submitit")
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.slow, pytest.mark.timeout(600)]
@@ -36,26 +36,6 @@ agents = ["comper-single"]
 settings = { frames = 2_400, replay_start_steps = 8, target_period_steps = 12, log_period_steps = 10 }
 """
 Follow = Callable[[int, Sequence[TrialStatus]], None]
-
-
-@pytest.fixture(scope="module")
-def plan(tmp_path_factory: pytest.TempPathFactory) -> Plan:
-    path = tmp_path_factory.mktemp("plan") / "tiny.toml"
-    path.write_text(TEXT)
-    return read_plan(str(path))
-
-
-@pytest.fixture(scope="module")
-def alone(plan: Plan, tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
-    """What the trials come to without a cluster."""
-    study = open_study(plan, tmp_path_factory.mktemp("alone"))
-    for job in study.jobs(OPTIONS, OPTIONS.torch_device()):
-        carry_out(job, Terminal(False))
-    return outcomes(study)
-
-
-def outcomes(study: Study) -> list[Any]:
-    return [outcome(trial.path(study.out)) for trial in study.plan.trials]
 
 
 def local(out: Path) -> SlurmRunner:

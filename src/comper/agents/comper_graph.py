@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from comper.agents.agent import Agent, AgentSpec, MemoryEstimate, NetworkFactory, Part, Task, TrialSetup
 from comper.errors import UsageError
 from comper.memory.graph import BYTES_PER_EDGE, TransitionGraph, TransitionGraphs
-from comper.memory.propagation import NO_NODE, ValueRule
+from comper.memory.propagation import NO_NODE, ValueRule, trust_after
 from comper.memory.transitions import ReplayMemories, Transition
 from comper.protocol import AgentConfig
 from comper.settings import setting
@@ -214,8 +214,7 @@ class GraphAgent(Agent):
             return q
         values, visits, tries = graph.tried_values(node)
         if self.config.act_with == "both":
-            n = np.maximum(visits, 1)
-            values = q + n / (n + 1 / max(self.config.trust, 1e-9) - 1) * (values - q)
+            values = q + trust_after(np.maximum(visits, 1.0), self.config.trust) * (values - q)
         if not (beta := self.config.count_bonus):
             return np.where(visits > 0, values, q).astype(np.float32)
         # The values have the bonus of the last refresh; what was tried since then pays less by now.

@@ -61,7 +61,7 @@ def _evaluate(args: argparse.Namespace) -> int:
         print(json.dumps(result.to_json()) if args.json else printable(f"{name}{result}"), flush=True)
     if unknown and not args.json:
         names = " ".join(sorted(unknown))
-        print_line(printable(f"to measure a score without learning: `comper floors {names} --out floors.json`, then --floors"))
+        print_line(f"to measure a score without learning: `comper floors {names} --out floors.json`, then --floors")
     return 0
 
 

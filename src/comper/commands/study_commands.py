@@ -84,7 +84,6 @@ def _study(args: argparse.Namespace) -> int:
 
 
 def _search(args: argparse.Namespace) -> int:
-    from comper.errors import printable
     from comper.report.scoreboard import aligned
     from comper.studies.settings_search import SCORE, import_optuna, read_search, require_scored, run_search
 

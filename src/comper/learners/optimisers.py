@@ -178,10 +178,10 @@ class _Update(ctypes.Structure):
 class _Compiled:
     """A rule's update in one pass: weights and averages are read and written once, and a product x'd never goes to memory."""
 
-    def __init__(self, library: ctypes.CDLL, rule: Rule, rounds_once: bool):
-        self._library, self._rule, self._rounds_once = library, rule, rounds_once
+    def __init__(self, library: ctypes.CDLL, rounds_once: bool):
+        self._library, self._rounds_once = library, rounds_once
 
-    def update(self, w: Tensor, averages: Sequence[Tensor], gradient: Gradient, number: float) -> bool:
+    def update(self, w: Tensor, averages: Sequence[Tensor], gradient: Gradient, coefficients: Mapping[str, float]) -> bool:
         """Update w and its averages in place, if that can be done with torch's bits; return whether it was done."""
         if not all(x.dtype == torch.float32 and x.is_contiguous() for x in (w, *averages)):
             return False
@@ -190,7 +190,7 @@ class _Compiled:
             return False
         if len(operands) == 2 and not _is_equal_product(self._library, *(x.shape for x in operands), torch.get_num_threads()):
             return False
-        update = _Update(**(self._rule.coefficients(number) or {}), **_places(w, averages, operands))
+        update = _Update(**coefficients, **_places(w, averages, operands))
         failed: int = self._library.comper_update(ctypes.byref(update), int(self._rounds_once), torch.get_num_threads())
         return not failed
 
@@ -213,8 +213,8 @@ def _compiled(rule: Rule) -> _Compiled | None:
 
     torch was compiled with fused multiplication and addition for some processors and without it for others.
     """
-    library = native.compiled()
-    if library is None or rule.coefficients(1) is None:
+    library, coefficients = native.compiled(), rule.coefficients(3)
+    if library is None or coefficients is None:
         return None
     generator = torch.Generator().manual_seed(0)
     size = (2 + len(rule.averages), 4099)
@@ -223,8 +223,8 @@ def _compiled(rule: Rule) -> _Compiled | None:
     expected = [x.clone() for x in (w, *averages)]
     rule.update(expected[0], g, expected[1:], Turn(None, 3))
     for rounds_once in (True, False):
-        compiled, (found_w, *found) = _Compiled(library, rule, rounds_once), [x.clone() for x in (w, *averages)]
-        if compiled.update(found_w, found, g, 3) and all(map(torch.equal, (found_w, *found), expected)):
+        compiled, (found_w, *found) = _Compiled(library, rounds_once), [x.clone() for x in (w, *averages)]
+        if compiled.update(found_w, found, g, coefficients) and all(map(torch.equal, (found_w, *found), expected)):
             return compiled
     return None
 
@@ -267,10 +267,10 @@ class Optimiser:
         """Matching slices of one trial's parameters, averages and gradients, as far as compiled code has not done it."""
         self._num_updates[trial] += 1
         number = self._num_updates[trial].item()
-        turn = Turn(None, number)
+        turn, coefficients = Turn(None, number), self._rule.coefficients(number) or {}
         for name, gradient in gradients.items():
             w, *averages = (state[name] for state in states)
-            if self._compiled is not None and self._compiled.update(w, averages, gradient, number):
+            if self._compiled is not None and self._compiled.update(w, averages, gradient, coefficients):
                 continue
             tensors = [w, *averages, gradient.tensor() if isinstance(gradient, Product) else gradient]
             for pieces in zip(*(torch.split(tensor.view(-1), SLICE) for tensor in tensors), strict=True):

@@ -154,7 +154,12 @@ def _trust(layout: Layout, rule: ValueRule, best: Ints) -> Floats:
     elif rule.trust_grows == "best-action":
         is_best = best[layout.pair_node] == layout.pair_action
         visits[layout.pair_node[is_best]] = layout.pair_visits[is_best]
-    return np.full(layout.num_nodes, rule.trust) if rule.trust == 0 else visits / (visits + 1 / rule.trust - 1)
+    return trust_after(visits, rule.trust)
+
+
+def trust_after(visits: Floats, trust: float) -> Floats:
+    """λ after some visits, of which one gives `trust`: n / (n + 1/λ - 1)."""
+    return visits / (visits + 1 / trust - 1) if trust else np.zeros_like(visits)
 
 
 def _at(q: NDArray[np.float32] | NDArray[np.bool_], actions: Ints) -> Floats:

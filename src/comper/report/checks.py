@@ -8,6 +8,7 @@ from itertools import combinations
 
 import numpy as np
 
+from comper.errors import counted
 from comper.protocol import TRIALS
 from comper.report.facts import PAPER_FRAMES, learns, num_scored_episodes
 from comper.report.findings import NOTE, WARNING, Finding
@@ -216,16 +217,13 @@ def few_episodes(summary: Summary) -> list[Finding]:
         Finding(
             WARNING,
             "missing",
-            f"{trial.name}: only {_episodes(trial.scores.size)}; Table 1 averages the last {num_scored_episodes(trial)}.",
+            f"{trial.name}: only {counted(trial.scores.size, 'episode')};"
+            f" Table 1 averages the last {num_scored_episodes(trial)}.",
             str(trial.folder),
         )
         for trial in summary.runs.trials
         if trial.scores.size < num_scored_episodes(trial)
     ]
-
-
-def _episodes(number: int) -> str:
-    return "1 episode" if number == 1 else f"{number} episodes"
 
 
 def overshoots(summary: Summary) -> list[Finding]:
@@ -239,7 +237,7 @@ def overshoots(summary: Summary) -> list[Finding]:
         # Algorithm 2, l. 28: an episode is begun while the frames are at most the budget.
         if trial.scores.size > 1 and trial.episode_frames[-2] > budget:
             episodes = int(np.count_nonzero(trial.episode_frames[:-1] > budget))
-            text = f"{trial.name}: went on for {_episodes(episodes)} after its budget of {budget:,} frames was spent."
+            text = f"{trial.name}: went on for {counted(episodes, 'episode')} after its budget of {budget:,} frames was spent."
             findings.append(Finding(WARNING, "overshoot", text, str(trial.folder)))
     for agent, overshot in sorted(shares.items()):
         most, trial = max(overshot, key=lambda pair: pair[0])

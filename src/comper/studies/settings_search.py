@@ -118,18 +118,12 @@ def _check_range(search: SettingsSearch, name: str, given: Any) -> None:
     settings = search.content.get("settings", {})
     if name in settings:
         raise UsageError(f"{where}: is given in `settings`, too. Leave it out there.")
-    for value in _ends(given, where):
+    ends = _ends(given, where)
+    for value in ends:
         content = {**search.content, "settings": {**settings, name: value}}
         make_plan(content, "", b"", where=where, trusted=search.trusted)
-    is_number = all(isinstance(value, int | float) for value in _ends(given, where))
-    if (
-        isinstance(given, dict)
-        and name in search.whole_numbers
-        and not all(float(v).is_integer() for v in _ends(given, where))
-    ):
+    if isinstance(given, dict) and name in search.whole_numbers and not all(float(end).is_integer() for end in ends):
         raise UsageError(f"{where}: is a whole number, and so are the ends of its range.")
-    if isinstance(given, dict) and not is_number:
-        raise UsageError(f"{where}: has no range, only choices: give a list.")
 
 
 def _ends(given: Any, where: str) -> list[Any]:
