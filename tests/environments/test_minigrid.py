@@ -10,6 +10,7 @@ import pytest
 from comper.environments.families import find_environment
 from comper.environments.minigrid import CHANNELS, MiniGridSettings, make_game
 
+gymnasium = pytest.importorskip("gymnasium")
 minigrid = pytest.importorskip("minigrid")
 
 
@@ -41,6 +42,23 @@ def test_rows_come_before_columns_and_the_agent_shows_its_direction() -> None:
     assert image[row, column, sum(CHANNELS[:2]) + world.agent_dir]
     assert image[:, 0, 2].all()  # 2: wall
     assert image[0, :, 2].all()
+
+
+@pytest.mark.parametrize("name", ["DoorKey-8x8-v0", "KeyCorridorS3R1-v0", "Dynamic-Obstacles-6x6-v0", "BabyAI-OpenRedDoor-v0"])
+def test_full_view_is_that_of_minigrids_own_wrapper(name: str) -> None:
+    game = make_game(f"minigrid:{name}", "full")
+    theirs = minigrid.wrappers.FullyObsWrapper(gymnasium.make(name if name.startswith("BabyAI") else f"MiniGrid-{name}"))
+    rng = np.random.default_rng(0)
+    for seed in range(3):
+        ours, (shown, _) = game.reset(seed), theirs.reset(seed=seed)
+        for action in rng.integers(len(game.action_names), size=60).tolist():
+            parts = [shown["image"].transpose(1, 0, 2)[..., i, None] == np.arange(count) for i, count in enumerate(CHANNELS)]
+            assert np.array_equal(ours, np.concatenate(parts, axis=-1))
+            outcome, (shown, reward, terminated, truncated, _) = game.step(action), theirs.step(action)
+            assert (outcome.reward, outcome.terminated, outcome.truncated) == (reward, terminated, truncated)
+            if terminated or truncated:
+                break
+            ours = outcome.observation
 
 
 def test_worlds_that_are_not_square_keep_their_shape() -> None:
