@@ -251,9 +251,14 @@ def test_the_premise_is_analysed_from_real_runs(tmp_path: Path) -> None:
         subprocess.run([*script, "--out", str(tmp_path / "r.json")], check=True, capture_output=True)
     rows = json.loads((tmp_path / "r.json").read_text())
     assert [row["policy"] for row in rows] == ["comper-single, seed 0", "comper-single, seed 1", "random"]
-    (gain,) = premise.analyse(tmp_path / "runs", tmp_path / "out", recurrence=tmp_path / "r.json")
-    assert 0 < gain.recurring < 1
-    assert 0 <= gain.wins.value <= 1
+    lines = premise.analyse(tmp_path / "runs", tmp_path / "out", recurrence=tmp_path / "r.json")
+    assert [line.partition(":")[0] for line in lines] == ["COMPER against DQN", "COMPER against COMPER without sets"]
+    gains = table(tmp_path / "out" / "gains.csv")
+    assert [row["other"] for row in gains] == ["dqn", "comper-single-without-sets"]
+    for row, over_all in zip(gains, table(tmp_path / "out" / "together.csv"), strict=True):
+        assert 0 < float(row["recurring"]) < 1
+        assert 0 <= float(row["wins"]) <= 1
+        assert row["wins"] == over_all["wins"]  # one task
     summary = {row["agent"]: row for row in table(tmp_path / "out" / "summary.csv")}
     assert list(summary) == ["comper-single", "comper-single-without-sets", "ddqn", "dqn"]
     assert (
@@ -291,7 +296,12 @@ def test_the_graph_study_is_analysed_by_hand(make_run: MakeRun, tmp_path: Path) 
     assert float(tasks["asterix", "dqn"]["frames to the end of dqn"]) == 1_950
     shares = {row["variant"]: row for row in table(tmp_path / "out" / "shares.csv")}
     assert float(shares["comper"]["share"]) == 1.0 > float(shares["dqn"]["share"])
-    assert (tmp_path / "out" / "learning_curves.png").stat().st_size > 1_000
+    together = {(row["agent"], float(row["frames"])): row for row in table(tmp_path / "out" / "together.csv")}
+    assert float(together["dqn", 1_950]["mean"]) == pytest.approx(190 / 250)  # its last episode alone
+    assert float(together["comper", 50]["mean"]) == 1.0
+    assert together["comper", 50]["tasks"] == "1"
+    for name in ("learning_curves", "together"):
+        assert (tmp_path / "out" / f"{name}.png").stat().st_size > 1_000
 
 
 def test_shares_and_distances_of_transitions_by_hand() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 import tarfile
@@ -19,7 +20,9 @@ from comper.report.statistics import final_score
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-AGENTS = ("comper-single", "comper-stacked", "dqn")
+AGENTS = ("comper-single", "comper-stacked", "dqn", "ddqn")
+STUDIED = ("comper", "comper-3-steps", "ddqn", "dqn", "comper-single")
+"""The columns of the other table; the second is called \"without its graph\" there."""
 
 
 def scores(agent: str) -> Iterator[tuple[str, np.ndarray[tuple[int], np.dtype[np.float64]]]]:
@@ -31,11 +34,15 @@ def scores(agent: str) -> Iterator[tuple[str, np.ndarray[tuple[int], np.dtype[np
                 yield member.name.split("/")[1], np.array([json.loads(line)["score"] for line in lines])
 
 
+def cells(name: str) -> list[list[str]]:
+    lines = README.split(f"<!-- table: {name} -->")[1].split("<!-- end of table -->")[0].strip().splitlines()
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
 def table() -> dict[str, list[str]]:
-    lines = README.split("<!-- table: results/paper -->")[1].split("<!-- end of table -->")[0].strip().splitlines()
-    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    assert tuple(cells[0][1:4]) == AGENTS
-    return {row[0].lower().replace(" ", "_"): row[1:] for row in cells[2:]}
+    title, _, *rows = cells("results/paper")
+    assert tuple(title[1:5]) == AGENTS
+    return {row[0].lower().replace(" ", "_"): row[1:] for row in rows}
 
 
 def final_scores(agent: str) -> Iterator[tuple[str, float]]:
@@ -49,7 +56,7 @@ def final_scores(agent: str) -> Iterator[tuple[str, float]]:
             yield game, final_score(played, num_scored_episodes(game))
 
 
-@pytest.mark.parametrize("column", range(3), ids=AGENTS)
+@pytest.mark.parametrize("column", range(4), ids=AGENTS)
 def test_table_of_the_readme_follows_from_the_logs(column: int) -> None:
     trials: dict[str, list[float]] = {}
     for game, score in final_scores(AGENTS[column]):
@@ -67,11 +74,24 @@ def test_floors_of_the_readme_are_those_of_the_package() -> None:
     floors = load_floors()
     for game, row in table().items():
         floor = floors.games[game]
-        assert float(row[3].split()[0].replace(",", "")) == pytest.approx(floor.value, abs=0.1)
-        assert ("random" in row[3]) == (floor.random.mean > floor.constant)
+        assert float(row[4].split()[0].replace(",", "")) == pytest.approx(floor.value, abs=0.1)
+        assert ("random" in row[4]) == (floor.random.mean > floor.constant)
         stacked = floors.value(game, 20)
-        shown = row[3].partition("stacked ")[2].replace(",", "")
+        shown = row[4].partition("stacked ")[2].replace(",", "")
         assert float(shown or floor.value) == pytest.approx(stacked, abs=0.1)
+
+
+def test_table_of_the_study_follows_from_its_results() -> None:
+    with (ROOT / "results" / "graph" / "tasks.csv").open(encoding="utf-8", newline="") as file:
+        found = {(row["environment"], row["agent"]): row for row in csv.DictReader(file)}
+    title, _, *rows = cells("results/graph")
+    assert title[1:-1] == [name.replace("comper-3-steps", "without its graph") for name in STUDIED]
+    assert len(rows) == 10
+    for task, *shown in rows:
+        for agent, text in zip(STUDIED, shown, strict=False):
+            row, half = found[task, agent], 0.51 * 10 ** -len(text.rpartition(".")[2])
+            assert [*map(float, text.split(" ± "))] == pytest.approx([float(row["score"]), float(row["score, sd"])], abs=half)
+        assert float(shown[-1]) == pytest.approx(float(found[task, "comper"]["floor"]), abs=0.051)
 
 
 def test_every_agent_of_the_readme_exists_or_is_a_users_own() -> None:

@@ -6,7 +6,8 @@ python experiments/graph/analyse.py runs/tune --out results/graph/tune
 `summary.csv` has a row per agent: the interquartile mean over all trials of all tasks, of final scores and of areas under
 learning curves, each with its 95 % stratified bootstrap interval. In each task 0 is the score without learning and 1 the best
 agent's mean; a task in which no agent is above the score without learning is left out, and named.
-`tasks.csv` has a row per task and agent, with the frames after which the mean curve stays at DQN's final score.
+`tasks.csv` has a row per task and agent, with the frames after which the mean curve stays at DQN's final score; `together.csv`
+the same scale at each point of the training, over all tasks.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from experiments.study_tables import (
 
 from comper.report import statistics
 from comper.report.facts import decision_frames, floor_at
-from comper.report.figures.drawing import style
+from comper.report.figures.drawing import COLOURS, INK, Plot, label_outer, line_handle, look, style, titled_panels
 from comper.report.reading import Array, Trial
 from comper.report.statistics import Interval
 from comper.report.summary import Summary
@@ -132,6 +133,37 @@ def frames_to(trials: list[Trial], goal: float) -> float:
     return float(frames[first]) if first < len(frames) else float("nan")
 
 
+def together_rows(variants: Mapping[str, Summary]) -> Iterator[Row]:
+    """The interquartile mean over all trials of all tasks at each point of the training.
+
+    In each task 0 is the score without learning, and 1 the mean at which the best agent's curve ends.
+    """
+    floors = floors_of(variants)
+    best = {game: max(_last_point(own[game]) for own in map(by_game, variants.values()) if game in own) for game in floors}
+    shown = [game for game in floors if best[game] > floors[game]]
+    for agent, trials_of in ((name, by_game(summary)) for name, summary in variants.items()):
+        curves = {game: [curve(trial) for trial in trials_of[game]] for game in shown if game in trials_of}
+        for point, frames in enumerate(next(iter(curves.values()))[0][0]):
+            values = {game: np.array([y[point] for _, y in own]) for game, own in curves.items()}
+            scaled = {g: statistics.normalised(own, low=floors[g], high=best[g]) for g, own in values.items()}
+            yield {"agent": agent, "tasks": len(scaled), "frames": float(frames)} | _with_edges("mean", _interval(scaled))
+
+
+def together_figure(rows: list[Row]) -> Plot:
+    """The interquartile mean over all tasks against frames."""
+    names = list(dict.fromkeys(row["agent"] for row in rows))
+    figure, [axes] = titled_panels([""], [line_handle(name, index) for index, name in enumerate(names)], columns=1, height=1.9)
+    for index, name in enumerate(names):
+        own = [row for row in rows if row["agent"] == name]
+        x, mean, low, high = (np.array([row[key] for row in own]) for key in ("frames", "mean", "mean, low", "mean, high"))
+        axes.fill_between(x / 1000, low, high, color=COLOURS[index % 8], alpha=0.15, linewidth=0)
+        axes.plot(x / 1000, mean, **look(index), markevery=4)
+    axes.axhline(0, color=INK, linewidth=1, linestyle=":")
+    label_outer([axes], "frames, thousands", "0: without learning, 1: the best at the end", columns=1)
+    sentence = f"Interquartile mean over the trials of {rows[0]['tasks']} tasks, with its 95 % bootstrap interval."
+    return Plot("together", "All tasks together", sentence, figure, "graph")
+
+
 def share_rows(variants: Mapping[str, Summary]) -> Iterator[Row]:
     """The rule of experiment 6: each variant's mean area above the random policy, divided by the best variant's."""
     values = values_of(variants, area)
@@ -154,14 +186,15 @@ def random_score(summary: Summary, game: str) -> float:
 def analyse(root: Path, out: Path) -> list[Row]:
     """Write all tables and figures; return the summary."""
     variants = read_variants(root)
-    rows, summary = list(curve_rows(variants)), list(summary_rows(variants))
+    rows, summary, together = list(curve_rows(variants)), list(summary_rows(variants)), list(together_rows(variants))
     write_csv(out / "trials.csv", trial_rows(variants))
     write_csv(out / "curves.csv", rows)
     write_csv(out / "summary.csv", summary)
     write_csv(out / "tasks.csv", list(task_rows(variants)))
     write_csv(out / "shares.csv", list(share_rows(variants)))
+    write_csv(out / "together.csv", together)
     with style():
-        write_plots(out, [curves_figure(variants, rows)])
+        write_plots(out, [curves_figure(variants, rows), together_figure(together)])
     return summary
 
 

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from itertools import product
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -42,10 +42,8 @@ from comper.report.figures.drawing import (
     Plot,
     handle,
     label_outer,
-    legend,
     line_handle,
     look,
-    panels,
     style,
     titled_panels,
 )  # fmt: skip
@@ -55,12 +53,19 @@ from comper.report.statistics import Interval
 from comper.report.summary import Summary
 
 COMPER, WITHOUT_SETS, DQN = "comper-single", "comper-single-without-sets", "dqn"
+PAIRS = {
+    (COMPER, DQN): "COMPER against DQN",
+    (COMPER, WITHOUT_SETS): "COMPER against COMPER without sets",
+    ("comper", "comper-3-steps"): "comper against comper without its graph",
+}
+"""What is compared; the last pair is of the study of the agent `comper`, which shares tasks and settings."""
 REPLICATES = 5_000
 
 
 class Gain(NamedTuple):
-    """How likely a trial of COMPER has the larger area under its curve than one of DQN, and how often transitions recur."""
+    """How likely one agent has a larger area under its learning curve than another, and how often transitions recur."""
 
+    pair: tuple[str, str]
     environment: str
     recurring: float
     wins: Interval
@@ -137,33 +142,51 @@ def curves_figure(variants: Mapping[str, Summary], rows: list[Row]) -> Plot:
     return Plot("learning_curves", "Learning curves", sentence, figure, "premise")
 
 
-def gains(ours: Mapping[str, list[Trial]], theirs: Mapping[str, list[Trial]], recurring: Mapping[str, float]) -> list[Gain]:
-    """COMPER against DQN in every environment that both played and whose recurrence was measured."""
-    shared = in_page_order(set(ours) & set(theirs) & set(recurring))
-    return [Gain(environment, recurring[environment], wins(ours[environment], theirs[environment])) for environment in shared]
+def gains(pair: tuple[str, str], variants: Mapping[str, Summary], recurring: Mapping[str, float]) -> Iterator[Gain]:
+    """One agent against another in every environment that both played and whose recurrence was measured."""
+    if all(name in variants for name in pair):
+        ours, theirs = (by_game(variants[name]) for name in pair)
+        for environment in in_page_order(set(ours) & set(theirs) & set(recurring)):
+            yield Gain(pair, environment, recurring[environment], wins(ours[environment], theirs[environment]))
 
 
 def gain_figure(found: list[Gain]) -> Plot:
-    """Gain over DQN against the share of recurring transitions, a sign for each family."""
-    figure, [[axes]] = panels(1, 1, cell=(5.2, 3.0), margins=(0.7, 0.3, 0.5, 0.4))
+    """Gains against the share of recurring transitions: a panel for each pair of agents, a sign for each family."""
+    shown = [pair for pair in PAIRS if any(gain.pair == pair for gain in found)]
     families = [name for name in FAMILIES if any(family(gain.environment) == name for gain in found)]
-    for gain in found:
-        index = families.index(family(gain.environment))
-        x, wins_of = 100 * gain.recurring, gain.wins
-        axes.plot([x, x], [wins_of.low, wins_of.high], color=COLOURS[index], linewidth=1)
-        axes.plot([x], [wins_of.value], color=COLOURS[index], marker=MARKERS[index], linestyle="")
-        axes.annotate(game_title(gain.environment.split(":")[-1]), (x, wins_of.value), fontsize=6, xytext=(3, 3),
-                      textcoords="offset points")  # fmt: skip
-    axes.axhline(0.5, color=INK, linewidth=1, linestyle=":")
-    axes.set(
-        xlabel="recurring transitions, % of 20,000 random steps", ylabel="chance that COMPER beats DQN", ylim=(-0.03, 1.03)
-    )
-    legend(figure, [line_handle(FAMILIES[name], index, linestyle="") for index, name in enumerate(families)])
+    handles = [line_handle(FAMILIES[name], index, linestyle="") for index, name in enumerate(families)]
+    figure, cells = titled_panels([PAIRS[pair] for pair in shown], handles, columns=1, height=1.6)
+    for axes, pair in zip(cells, shown, strict=True):
+        for gain in [gain for gain in found if gain.pair == pair]:
+            _draw_gain(axes, gain, families.index(family(gain.environment)))
+        axes.axhline(0.5, color=INK, linewidth=1, linestyle=":")
+        axes.set(ylim=(-0.05, 1.05), xlim=(-2, 109))
+    label_outer(cells, "recurring transitions, % of 20,000 random steps", "pairs won", columns=1)
     sentence = (
-        "The share of pairs of trials in which COMPER has the larger area under its learning curve, with its 95 % bootstrap "
-        "interval, against the share of transitions that are not new among 20,000 random steps."
+        "The share of pairs of trials in which the first agent has the larger area under its learning curve, with its 95 % "
+        "bootstrap interval, against the share of transitions that are not new among 20,000 random steps."
     )
-    return Plot("gain_over_dqn", "Gain over DQN and recurring transitions", sentence, figure, "premise")
+    return Plot("gain_over_dqn", "Gain and recurring transitions", sentence, figure, "premise")
+
+
+def _draw_gain(axes: Any, gain: Gain, index: int) -> None:
+    x, own = 100 * gain.recurring, gain.wins
+    axes.plot([x, x], [own.low, own.high], color=COLOURS[index], linewidth=1)
+    axes.plot([x], [own.value], color=COLOURS[index], marker=MARKERS[index], linestyle="")
+    _, colon, name = gain.environment.partition(":")
+    if colon:  # the Atari games lie too close together for names
+        down = own.value > 0.6  # names run along their line, and stay within the panel
+        place = {"rotation": 90, "xytext": (2, -5 if down else 5), "va": "top" if down else "bottom"}
+        text = name.removesuffix("-v0").replace("_", " ")
+        axes.annotate(text, (x, own.value), fontsize=7, textcoords="offset points", **place)
+
+
+def together(pair: tuple[str, str], variants: Mapping[str, Summary]) -> Interval:
+    """The share of pairs of trials that one agent wins against another, over all tasks of the study."""
+    games = environments({name: variants[name] for name in pair})
+    areas = {name: {game: list(map(area, trials)) for game, trials in by_game(variants[name]).items()} for name in pair}
+    strata = [[np.array(areas[name][game]) for game in games if all(game in own for own in areas.values())] for name in pair]
+    return statistics.improvement_interval(*strata, rng=np.random.default_rng(0), replicates=REPLICATES)
 
 
 def read_recurrence(path: Path) -> dict[str, float]:
@@ -172,8 +195,8 @@ def read_recurrence(path: Path) -> dict[str, float]:
     return {row["environment"]: 1 - row["different_transitions"] for row in rows if row["policy"] == "random"}
 
 
-def analyse(root: Path, out: Path, *, recurrence: Path, atari: tuple[Path, Path] | None = None) -> list[Gain]:
-    """Write all tables and figures; return what the last figure shows."""
+def analyse(root: Path, out: Path, *, recurrence: Path, atari: tuple[Path, Path] | None = None) -> list[str]:
+    """Write all tables and figures; return a line for each pair of agents."""
     found = read_variants(root)
     missing = [name for name in (COMPER, DQN) if name not in found]
     if missing:
@@ -183,13 +206,20 @@ def analyse(root: Path, out: Path, *, recurrence: Path, atari: tuple[Path, Path]
     write_csv(out / "curves.csv", rows)
     write_csv(out / "summary.csv", list(summary_rows(found)))
     recurring = read_recurrence(recurrence)
-    pairs = [(found[COMPER], found[DQN])] + ([(read_variant(atari[0]), read_variant(atari[1]))] if atari else [])
-    all_gains = [gain for ours, theirs in pairs for gain in gains(by_game(ours), by_game(theirs), recurring)]
-    gain_rows = [{"environment": g.environment, "recurring": g.recurring, **_with_edges("wins", g.wins)} for g in all_gains]
-    write_csv(out / "gains.csv", gain_rows)
+    in_atari = {COMPER: read_variant(atari[0]), DQN: read_variant(atari[1])} if atari else {}
+    all_gains = [gain for pair in PAIRS for variants in (found, in_atari) for gain in gains(pair, variants, recurring)]
+    write_csv(out / "gains.csv", [_gain_row(gain) for gain in all_gains])
+    over_all = {pair: together(pair, found) for pair in PAIRS if all(name in found for name in pair)}
+    write_csv(out / "together.csv", [{"agent": a, "other": b, **_with_edges("wins", own)} for (a, b), own in over_all.items()])
     with style():
         write_plots(out, [curves_figure(found, rows), gain_figure(all_gains)])
-    return all_gains
+    return [f"{PAIRS[pair]}: {own.value:.2f} of the pairs ({own.low:.2f} to {own.high:.2f})" for pair, own in over_all.items()]
+
+
+def _gain_row(gain: Gain) -> Row:
+    agent, other = gain.pair
+    names = {"agent": agent, "other": other, "environment": gain.environment}
+    return {**names, "recurring": gain.recurring, **_with_edges("wins", gain.wins)}
 
 
 def main() -> int:
@@ -200,12 +230,7 @@ def main() -> int:
     parser.add_argument("--atari", type=Path, nargs=2, metavar=("COMPER", "DQN"))
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
-    return exit_code_of(lambda: map(_line, analyse(args.runs, args.out, recurrence=args.recurrence, atari=args.atari)))
-
-
-def _line(gain: Gain) -> str:
-    low, high = f"{gain.wins.low:.2f}", f"{gain.wins.high:.2f}"
-    return f"{gain.environment}: {gain.recurring:.0%} recurring, wins {gain.wins.value:.2f} ({low} to {high})"
+    return exit_code_of(lambda: analyse(args.runs, args.out, recurrence=args.recurrence, atari=args.atari))
 
 
 if __name__ == "__main__":
