@@ -450,25 +450,30 @@ static void transpose(const float *w, int64_t filters, int64_t values, float sca
     }
 }
 
-/* Add a block of products to POSITIONS rows of `out`: each sum a chain of fused sums, first to last. */
-static void add_block(const float *patches, int64_t values, int64_t count, const float *w, int64_t filters, float *out) {
-    for (int64_t j = 0; j < filters; j += TILE_COLUMNS) {
-        Lanes sum[POSITIONS][2];
-        for (int p = 0; p < POSITIONS; p++) sum[p][0] = sum[p][1] = ALL(0.0f);
-        for (int64_t k = 0; k < count; k++) {
-            const Lanes w0 = LOAD(w + k * filters + j), w1 = LOAD(w + k * filters + j + LANES);
-            for (int p = 0; p < POSITIONS; p++) {
-                const Lanes x = ALL(patches[p * values + k]);
-                sum[p][0] = FMA_LANES(x, w0, sum[p][0]);
-                sum[p][1] = FMA_LANES(x, w1, sum[p][1]);
-            }
-        }
+/* Add a block of products to POSITIONS rows of `out`, of one or two lanes of filters: each sum a chain of fused sums, first to
+ * last. */
+static inline void add_lanes(const float *patches, int64_t values, int64_t count, const float *w, int64_t filters, int lanes,
+                             float *out) {
+    Lanes sum[POSITIONS][2];
+    for (int p = 0; p < POSITIONS; p++) sum[p][0] = sum[p][1] = ALL(0.0f);
+    for (int64_t k = 0; k < count; k++, w += filters) {
+        const Lanes w0 = LOAD(w), w1 = lanes > 1 ? LOAD(w + LANES) : w0;
         for (int p = 0; p < POSITIONS; p++) {
-            float *at = out + p * filters + j;
-            STORE(at, LOAD(at) + sum[p][0]);
-            STORE(at + LANES, LOAD(at + LANES) + sum[p][1]);
+            const Lanes x = ALL(patches[p * values + k]);
+            sum[p][0] = FMA_LANES(x, w0, sum[p][0]);
+            if (lanes > 1) sum[p][1] = FMA_LANES(x, w1, sum[p][1]);
         }
     }
+    for (int p = 0; p < POSITIONS; p++, out += filters) {
+        STORE(out, LOAD(out) + sum[p][0]);
+        if (lanes > 1) STORE(out + LANES, LOAD(out + LANES) + sum[p][1]);
+    }
+}
+
+static void add_block(const float *patches, int64_t values, int64_t count, const float *w, int64_t filters, float *out) {
+    int64_t j = 0;
+    for (; j + TILE_COLUMNS <= filters; j += TILE_COLUMNS) add_lanes(patches, values, count, w + j, filters, 2, out + j);
+    if (j < filters) add_lanes(patches, values, count, w + j, filters, 1, out + j);
 }
 
 static void rectify(float *x, int64_t count) {
@@ -479,7 +484,7 @@ static int convolve(const Layer *l, const float *x, float *weights, float *out) 
     const int64_t down = (l->height - l->size) / l->stride + 1, across = (l->width - l->size) / l->stride + 1;
     const int64_t run = l->size * l->channels, values = l->size * run, count = down * across;
     float patches[POSITIONS * MAX_VALUES];
-    if (l->filters % TILE_COLUMNS || values > MAX_VALUES || count < POSITIONS) return 1;
+    if (l->filters % LANES || values > MAX_VALUES || count < POSITIONS) return 1;
     transpose(l->w, l->filters, values, l->scale, weights);
     for (int64_t next = 0; next < count; next += POSITIONS) {
         const int64_t first = next < count - POSITIONS ? next : count - POSITIONS; /* the last ones once more */
