@@ -216,14 +216,16 @@ def _require_printable(value: Any) -> None:
 _PREFIX = "setting_"
 
 
-def add_flags(parser: argparse.ArgumentParser, title: str, settings: Settings) -> None:
+def add_flags(parser: argparse.ArgumentParser, title: str, settings: Settings, in_atari: Settings | None = None) -> None:
     """A group of flags, one for every setting, with its synonyms; a flag that the parser has already stays as it is."""
     group = parser.add_argument_group(title)
+    others = changed_settings([in_atari], [settings]) if in_atari is not None else {}
     for part, f in fields_of([settings]):
         if f"--{f.name.replace('_', '-')}" in parser._option_string_actions:
             continue
         flags = [f"--{name.replace('_', '-')}" for name in (f.name, *f.metadata["synonyms"])]
-        text = f"{f.metadata['help']} ({f.metadata['source']}; default: {getattr(part, f.name)})".replace("%", "%%")
+        default = f"{getattr(part, f.name)}, in Atari games {others[f.name][0]}" if f.name in others else getattr(part, f.name)
+        text = f"{f.metadata['help']} ({f.metadata['source']}; default: {default})".replace("%", "%%")
         metavar = (
             "|".join(f.metadata["choices"]) or {"int": "N", "float": "X", "str": "NAME", "bool": "true|false"}[kind_of(f)]
         )

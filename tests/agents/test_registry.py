@@ -47,7 +47,7 @@ def test_no_two_names_lead_to_one_agent() -> None:
 def test_a_slip_gets_the_nearest_name_and_all_the_others(name: str) -> None:
     with pytest.raises(UsageError, match=rf"Unknown agent '{name}'\. Did you mean comper-single\? Agents: .*constant, or my_"):
         find_agent(name)
-    with pytest.raises(UsageError, match=r"Unknown agent 'xyz'\. Agents: comper-single"):
+    with pytest.raises(UsageError, match=r"Unknown agent 'xyz'\. Agents: comper, comper-single"):
         find_agent("xyz")
 
 

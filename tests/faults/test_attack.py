@@ -21,7 +21,8 @@ ROOT = Path(__file__).parents[2]
 
 def test_two_games_learn_together_with_the_alignment_of_a_set(tmp_path: Path) -> None:
     settings: dict[str, Any] = SMALL | {"alignment": "set"}
-    folders = train(["space_invaders", "asterix"], out=tmp_path, workers=0, device="cpu", show_progress=False, **settings)
+    both = ["space_invaders", "asterix"]
+    folders = train(both, "comper-single", out=tmp_path, workers=0, device="cpu", show_progress=False, **settings)
     assert [verify_run(folder).damaged for folder in folders] == [{}, {}]
 
 

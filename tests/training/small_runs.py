@@ -22,6 +22,7 @@ RUN = Path("comper-single", "asterix", "seed-0")
 
 def start(out: Path, *, trials: int = 1, period: int | None = 10, **settings: Any) -> Path:
     options: dict[str, Any] = {
+        "agent": "comper-single",
         "trials": trials,
         "out": out,
         "workers": 0,

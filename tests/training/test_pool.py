@@ -107,7 +107,7 @@ def test_a_request_to_stop_reaches_all() -> None:
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("undisturbed")
-    train("gym:CartPole-v1", trials=3, out=out, device="cpu", processes=1, show_progress=False, **SMALL)
+    train("gym:CartPole-v1", "comper-single", trials=3, out=out, device="cpu", processes=1, show_progress=False, **SMALL)
     return out / AGENT
 
 
@@ -118,7 +118,7 @@ def same_as(undisturbed: Path, folder: Path) -> bool:
 def test_results_do_not_depend_on_the_number_of_processes(
     tmp_path: Path, undisturbed: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    paths = train("gym:CartPole-v1", trials=3, out=tmp_path, device="cpu", processes=2, **SMALL)
+    paths = train("gym:CartPole-v1", "comper-single", trials=3, out=tmp_path, device="cpu", processes=2, **SMALL)
     assert paths == [tmp_path / AGENT / f"seed-{seed}" for seed in range(3)]
     assert same_as(undisturbed, tmp_path / AGENT)
     said = capsys.readouterr().err

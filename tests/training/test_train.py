@@ -101,9 +101,9 @@ def test_train_offers_to_resume_what_is_unfinished(
 ) -> None:
     folder = interrupted(tmp_path, monkeypatch)
     flags = [word for key, value in SMALL.items() for word in (f"--{key.replace('_', '-')}", str(value))]
-    assert main(["train", "asterix", "--out", str(tmp_path), *flags]) == 2
+    assert main(["train", "asterix", "--agent", "comper-single", "--out", str(tmp_path), *flags]) == 2
     assert f"unfinished run of the same configuration. Continue it with `comper resume {folder}`" in capsys.readouterr().err
-    assert main(["train", "asterix", "--out", str(tmp_path)]) == 2
+    assert main(["train", "asterix", "--agent", "comper-single", "--out", str(tmp_path)]) == 2
     assert "already holds a run" in capsys.readouterr().err
 
 

@@ -9,11 +9,11 @@ from comper.agents.agent import AgentSpec
 from comper.errors import UsageError
 from comper.importing import is_outside_name, load_object
 
-DEFAULT_AGENT = "comper-single"
+DEFAULT_AGENT = "comper"
 AGENTS = {
+    "comper": "comper.agents.comper_graph:COMPER",
     "comper-single": "comper.agents.comper:COMPER_SINGLE",
     "comper-stacked": "comper.agents.comper:COMPER_STACKED",
-    "comper": "comper.agents.comper_graph:COMPER",
     "dqn": "comper.agents.dqn:DQN",
     "ddqn": "comper.agents.ddqn:DDQN",
     "random": "comper.agents.random_policy:RANDOM",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from comper.agents.agent import AgentSpec, Task
 from comper.agents.registry import find_agent
+from comper.environments.atari import AtariSettings
 from comper.environments.environment import EnvironmentInfo, EnvironmentSettings, EnvironmentSpec
 from comper.environments.families import family_settings, find_environment, outside_module
 from comper.environments.floors import Floors
@@ -247,10 +248,11 @@ def named_agent(agent: str | AgentSpec, trusted: Trusted = None) -> tuple[str, A
 
 
 def default_settings(spec: AgentSpec, environment: EnvironmentSettings) -> tuple[AgentConfig, EnvironmentSettings]:
-    """An agent's own settings, and the environment's with what the agent has otherwise."""
+    """An agent's own settings in a family of environments, and the environment's with what the agent has otherwise."""
     known = {f.name for f in dataclasses.fields(environment)}
     changes = {name: value for name, value in spec.environment.items() if name in known}
-    return spec.config, dataclasses.replace(environment, **changes)
+    config = spec.in_atari if spec.in_atari is not None and isinstance(environment, AtariSettings) else spec.config
+    return config, dataclasses.replace(environment, **changes)
 
 
 def _common_settings(environments: Sequence[EnvironmentSpec]) -> EnvironmentSettings:
