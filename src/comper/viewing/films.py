@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from comper.errors import ResourceError, UsageError, explaining_os_errors
+from comper.runs.files import write_new_file
 from comper.viewing.canvas import INSTALL_COMMAND, import_pillow
 
 Frames = Iterable[NDArray[np.uint8]]
@@ -35,6 +36,8 @@ def write_film(path: Path, frames: Frames, *, fps: float) -> None:
     unfinished = path.with_name(f".unfinished-{os.getpid()}-{path.name}")
     try:
         with explaining_os_errors(path, is_typed=True):
+            unfinished.unlink(missing_ok=True)  # what is there may be a link: the writers would follow it
+            write_new_file(unfinished, b"")
             WRITERS[path.suffix.lower()](unfinished, iter(frames), fps)
             os.replace(unfinished, path)
     finally:
