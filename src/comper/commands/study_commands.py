@@ -98,7 +98,7 @@ def _search(args: argparse.Namespace) -> int:
         search, out, args.tries, options, command=command, run=_runner(args, out), place=_place(args), floors=args.floors
     )
     names = list(search.ranges)
-    rows = [[t.name, _shown(t.score), *(_shown(t.settings[name]) for name in names)] for t in tries[:MAX_TRIES]]
+    rows = [[t.name, _shown(t.score), *(_shown(t.settings.get(name)) for name in names)] for t in tries[:MAX_TRIES]]
     print(printable(aligned([["try", "score", *names], *rows])))
     if len(tries) > MAX_TRIES:
         print(f"and {len(tries) - MAX_TRIES} more")

@@ -95,7 +95,9 @@ class Policy:
         """Refuse to play on without numbers: every action would look alike, and its score like a result."""
         if not np.isfinite(values).all():
             weights = "" if self.step is None else f" of step {self.step:,}"
-            raise DivergedError(f"{self!r}: with the weights{weights}, a Q-value is NaN or infinite. Try another --checkpoint.")
+            raise DivergedError(
+                f"{self!r}: with the weights{weights}, a Q-value is NaN or infinite. Try another --checkpoint."
+            )
 
     @property
     def has_q_values(self) -> bool:
