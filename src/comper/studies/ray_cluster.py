@@ -106,8 +106,8 @@ def check_answers(address: str) -> None:
         raise UsageError(f"--ray {address}: an address is HOST:PORT, as `ray start --head` prints it.")
     try:
         socket.create_connection((host, int(port)), timeout=CONNECT_SECONDS).close()
-    except OSError as error:
-        reason = error.strerror or str(error)
+    except (OSError, UnicodeError) as error:  # a name that cannot be one is the latter
+        reason = getattr(error, "strerror", None) or str(error)
         raise UsageError(f"--ray {address}: nobody answers there ({reason}). Is the head node up?") from None
 
 
