@@ -97,6 +97,11 @@ def test_an_address_where_nobody_listens_is_refused_at_once(tmp_path: Path, caps
         words = ["study", str(tmp_path / "tiny.toml"), "--out", str(tmp_path / "out"), "--device", "cpu", "--ray", address]
         assert main(words) == 2
         assert "nobody answers there" in capsys.readouterr().err
+    assert main(["study", str(tmp_path / "tiny.toml"), "--ray", ""]) == 2
+    assert "an address is HOST:PORT" in capsys.readouterr().err
+    for name in ("a" * 300, "\udcff"):
+        with pytest.raises(UsageError, match="nobody answers there"):
+            check_answers(f"{name}:80")
     for wrong in ("here", "host:", "host:99999", "host:x"):
         with pytest.raises(UsageError, match="an address is HOST:PORT"):
             check_answers(wrong)

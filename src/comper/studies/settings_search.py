@@ -282,7 +282,7 @@ def _is_in(value: Any, given: Any) -> bool:
 
 
 class _Held:
-    """The lock that Optuna wants; the search holds its folder's. Optuna's own, once its holder was killed, stops all others."""
+    """The lock that Optuna wants; the search holds its folder's. Optuna's own, once its holder was killed, stops all."""
 
     def acquire(self) -> bool:
         return True

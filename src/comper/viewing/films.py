@@ -28,7 +28,16 @@ def check_film(path: Path) -> None:
         raise UsageError(f"--out {path}: {'is a folder' if path.is_dir() else 'its folder is not there'}.")
     import_pillow()
     if path.suffix.lower() == ".mp4":
+        if not _is_utf8(path.absolute()):
+            raise UsageError(f"--out {path}: OpenCV needs a name in UTF-8. Choose another, or write a GIF.")
         _import_opencv()
+
+
+def _is_utf8(path: Path) -> bool:
+    try:
+        return bool(str(path).encode())
+    except UnicodeEncodeError:
+        return False
 
 
 def write_film(path: Path, frames: Frames, *, fps: float) -> None:
