@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -404,3 +405,11 @@ def test_a_damaged_run_does_not_keep_the_others_from_being_evaluated(
     captured = capsys.readouterr()
     assert captured.out.startswith(f"{tmp_path / 'b' / 'seed-0'}: dqn on")
     assert f"{tmp_path / 'a' / 'seed-0'}: left out." in captured.err
+
+
+def test_a_run_whose_library_is_missing_is_not_called_damaged(
+    saved_run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "gymnasium", None)
+    assert main(["evaluate", str(saved_run), "--device", "cpu"]) == 2
+    assert 'needs Gymnasium: pip install "comper[gymnasium]"' in capsys.readouterr().err
