@@ -200,6 +200,9 @@ def test_what_slurm_refuses_is_told_in_its_own_words(slurm: Path, plan: Plan, tm
         run_study(study, replace(OPTIONS, threads=3), command="", run=SlurmRunner(study.out, "nowhere"))
     [batch] = slurm.glob("batch-*")
     assert "#SBATCH --cpus-per-task=3\n" in batch.read_text()
+    (slurm.parent / "commands" / "sbatch").write_text("#!/bin/bash\nexit 1\n")
+    with pytest.raises(UsageError, match="Slurm does not take the jobs: sbatch fails without a word"):
+        run_study(study, OPTIONS, command="", run=SlurmRunner(study.out))
 
 
 def test_a_job_that_dies_before_its_first_word_is_not_submitted_again(
@@ -208,7 +211,7 @@ def test_a_job_that_dies_before_its_first_word_is_not_submitted_again(
     monkeypatch.setattr(slurm_cluster, "ASK_SECONDS", 0.0)
     monkeypatch.setattr(slurm_cluster, "RESULT_SECONDS", 0.0)
     (slurm / "dead").touch()
-    (slurm / "states").write_text("7_0 OUT_OF_MEMORY\n4_0 RUNNING\n")
+    (slurm / "states").write_text("slurm_load_jobs: a word of warning\n\n7_0 OUT_OF_MEMORY\n4_0 RUNNING\n")
     study = open_study(plan, tmp_path / "out")
     errors = run(SlurmRunner(study.out, tell_seconds=0.05), study, lambda *_: None)
     assert str(errors[0]).startswith("Slurm job 7_0 died (OUT_OF_MEMORY). Ask for more --slurm-memory.")

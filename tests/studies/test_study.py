@@ -211,8 +211,12 @@ def test_a_second_command_is_refused_and_no_plan_is_lost(tmp_path: Path, plan: P
         run_study(study, OPTIONS, command="again")
     (study.out / "plan.toml").write_text("mine")
     (study.out / "plan-1.toml").write_text("mine, too")
+
+    def full(*_: Any, **__: Any) -> Errors:
+        return {0: ResourceError("no room.")}
+
     for _ in range(2):
         with pytest.raises(ResourceError, match="no room"):
-            run_study(study, OPTIONS, command="again", run=lambda *_, **__: {0: ResourceError("no room.")})
+            run_study(study, OPTIONS, command="again", run=full)
     kept = {path.name: path.read_bytes() for path in study.out.glob("*.toml")}
     assert kept == {"plan.toml": plan.text, "plan-1.toml": b"mine, too", "plan-2.toml": b"mine"}

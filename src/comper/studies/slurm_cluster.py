@@ -179,7 +179,7 @@ class _Driver:
             with safe_path(), explaining_os_errors(self._folder):
                 made = self._executor.map_array(_Task(self._runner.tell_seconds), *zip(*sent, strict=True))
         except (submitit.core.utils.FailedJobError, submitit.core.utils.FailedSubmissionError) as error:
-            reason = str(error).strip().splitlines()[-1]
+            reason = _last_line(str(error)) or "sbatch fails without a word."
             raise UsageError(f"Slurm does not take the jobs: {reason}") from None
         self._submitted |= dict(zip(numbers, made, strict=True))
 
@@ -256,7 +256,8 @@ def _slurm_states(job_name: str) -> dict[str, str] | None:
     """Job id -> state, of jobs that Slurm knows; None where it does not answer. (`sacct` is not on every cluster.)"""
     command = ["squeue", "--me", f"--name={job_name}", "--noheader", "--array", "--states=all", "--format=%i %T"]
     answer = subprocess.run(command, capture_output=True, text=True, check=False)
-    return None if answer.returncode else dict(line.split() for line in answer.stdout.splitlines())
+    pairs = [line.split() for line in answer.stdout.splitlines()]
+    return None if answer.returncode else {pair[0]: pair[1] for pair in pairs if len(pair) == 2}
 
 
 def _status_file(folder: Path, number: int) -> Path:

@@ -19,10 +19,10 @@ from comper.memory.remembered import Remembered, read_remembered
 from comper.runs import checkpoints
 from comper.runs.checkpoints import Checkpoint
 from comper.runs.states import PARSING_ERRORS, unpack
-from comper.settings import MAX_COUNT
 from comper.training.weights import checkpoint_at, whole_checkpoints
 from comper.viewing.nearest import NearestRows
 
+MAX_VISITS = 10**12
 WHY_NONE = "This run keeps no memory of transitions."
 
 
@@ -92,7 +92,7 @@ def _check(remembered: Remembered, frames: FrameStore, num_actions: int) -> None
         raise ValueError("the columns of the transitions differ in form")
     if (
         remembered.visits is not None
-        and not 1 <= remembered.visits.min(initial=1) <= remembered.visits.max(initial=1) <= MAX_COUNT
+        and not 1 <= remembered.visits.min(initial=1) <= remembered.visits.max(initial=1) <= MAX_VISITS
     ):
         raise ValueError("a set that was met less than once, or more often than anyone can count")
     if remembered.q is not None and (remembered.q.ndim != 2 or not np.isfinite(remembered.q[:, -1:]).all()):
