@@ -65,7 +65,7 @@ def test_a_node_killed_in_the_middle_costs_nothing(
     assert not list(tmp_path.rglob(".ray-token"))
 
 
-def test_a_request_to_stop_saves_every_trial_and_no_worker_imports_from_the_working_folder(
+def test_a_request_to_stop_saves_all_and_no_worker_imports_from_the_working_folder(
     cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     request = StopRequest()
