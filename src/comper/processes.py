@@ -36,7 +36,7 @@ def start_process(
         context.set_forkserver_preload(list(preloaded))
     ours, theirs = context.Pipe()
     process = context.Process(target=_begin, args=(work, theirs, *arguments), daemon=not may_have_children)
-    with _safe_path(), _hidden_script():
+    with safe_path(), _hidden_script():
         process.start()
     theirs.close()
     return process, ours
@@ -68,7 +68,7 @@ def _begin(work: Callable[..., None], connection: Connection, *arguments: Any) -
 
 
 @contextlib.contextmanager
-def _safe_path() -> Iterator[None]:
+def safe_path() -> Iterator[None]:
     """Keep a new Python process from importing files of the working folder in place of the standard library's."""
     before = os.environ.get("PYTHONSAFEPATH")
     os.environ["PYTHONSAFEPATH"] = "1"

@@ -66,6 +66,15 @@ def test_what_is_no_name_is_refused(name: Any) -> None:
         Manifest.from_json(FIRST_FORMAT | {"game": name}, where="it")
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [[], {"x; rm -rf ~ #": [1, 2]}, {"": [1]}, {"a" * 200: [1]}, {"loss": ["\x1b[2J", ""]}, {"loss": "\ud800"}, {"a": [[1]]}],
+)
+def test_what_are_no_settings_is_refused(changed: Any) -> None:
+    with pytest.raises(DamagedFileError, match=r"changed is .*, expected settings by name"):
+        Manifest.from_json(FIRST_FORMAT | {"changed": changed}, where="it")
+
+
 @pytest.mark.parametrize("content", [b"", b"[]", b"{", b"\xff", b"[" * 100_000, b" " * (1 << 21)])
 def test_a_file_that_holds_no_manifest_is_refused_with_a_sentence(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_bytes(content)

@@ -65,8 +65,13 @@ def test_a_node_killed_in_the_middle_costs_nothing(
     assert not list(tmp_path.rglob(".ray-token"))
 
 
-def test_a_request_to_stop_saves_every_trial(cluster: Any, tmp_path: Path) -> None:
+def test_a_request_to_stop_saves_all_and_no_worker_imports_from_the_working_folder(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     request = StopRequest()
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "safetensors.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    monkeypatch.chdir(tmp_path / "here")
     (tmp_path / "long.toml").write_text(TEXT.replace("frames = 800", "frames = 1_000_000"))  # none ends before it is asked to
     plan = read_plan(str(tmp_path / "long.toml"))
 
@@ -79,6 +84,7 @@ def test_a_request_to_stop_saves_every_trial(cluster: Any, tmp_path: Path) -> No
     assert sorted(errors) == [0, 1, 2]
     assert all("stopped by SIGTERM" in str(error) for error in errors.values())
     assert any((path / "checkpoints").is_dir() for job in jobs for path in job.paths)
+    assert not (tmp_path / "ran").exists()
 
 
 def test_an_address_where_nobody_listens_is_refused_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -91,6 +97,11 @@ def test_an_address_where_nobody_listens_is_refused_at_once(tmp_path: Path, caps
         words = ["study", str(tmp_path / "tiny.toml"), "--out", str(tmp_path / "out"), "--device", "cpu", "--ray", address]
         assert main(words) == 2
         assert "nobody answers there" in capsys.readouterr().err
+    assert main(["study", str(tmp_path / "tiny.toml"), "--ray", ""]) == 2
+    assert "an address is HOST:PORT" in capsys.readouterr().err
+    for name in ("a" * 300, "\udcff"):
+        with pytest.raises(UsageError, match="nobody answers there"):
+            check_answers(f"{name}:80")
     for wrong in ("here", "host:", "host:99999", "host:x"):
         with pytest.raises(UsageError, match="an address is HOST:PORT"):
             check_answers(wrong)

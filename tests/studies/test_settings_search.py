@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -12,13 +14,15 @@ import pytest
 
 from comper.cli import main
 from comper.environments.floors import ConstantFloor, Floor, Floors, RandomFloor
-from comper.errors import DivergedError, StoppedError, UsageError
+from comper.errors import DivergedError, LockedError, StoppedError, UsageError
 from comper.report.scoreboard import last_scores
+from comper.runs.lock import RunLock
 from comper.runs.reader import read_run
 from comper.studies.plan import read_plan
 from comper.studies.settings_search import Try, read_search, run_search, score_of
+from comper.training.display import Terminal
 from comper.training.options import RunOptions
-from comper.training.pool import run_jobs
+from comper.training.pool import error_of, run_jobs
 
 pytest.importorskip("optuna")
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.slow]
@@ -146,6 +150,9 @@ def test_the_command_ends_with_a_table_and_a_command_that_trains(
         (HEAD + "[search]\nstep_size = { low = -1.0, high = 0.2 }", "search.step_size: step_size = -1.0: must be"),
         (HEAD + "[search]\nbatch_size = { low = 1.5, high = 8 }", "search.batch_size: batch_size = 1.5 must be of type int"),
         (HEAD + '[search]\nloss = { low = 1, high = 2 }', "search.loss: loss = 1 must be of type str"),
+        (HEAD + f"[search]\nbatch_size = {{ low = 1, high = {'9' * 400} }}", "must be numbers, none beyond 1,000,000,000,000"),
+        (HEAD + "[search]\nbatch_size = { low = 1, high = 8, step = 0.5 }", "and so are the ends of its range, and its step"),
+        (HEAD + "[search]\nbatch_size = { low = 10, high = 55, step = 10 }", "with high = 50 one would"),
         (HEAD + "[search]\nframes = [100, 200]", "search.frames: is given in `settings`, too"),
         (HEAD + "[grid]\ndiscount = [0.9]\n[search]\nstep_size = [0.1]", "a search has one `agent`; `grid` is for"),
         (HEAD.replace('agent = "dqn"', "") + "[search]\nstep_size = [0.1]", "name the `agents`"),
@@ -171,6 +178,94 @@ def test_a_damaged_journal_is_refused(path: Path, tmp_path: Path) -> None:
     (tmp_path / "out" / "search.journal").write_text("no journal\n")
     with pytest.raises(UsageError, match="is no journal of a search"):
         run(path, tmp_path / "out", 1)
+
+
+def here(work: Any, jobs: Any, **options: Any) -> Any:
+    """Carry jobs out in this process."""
+    return {n: error for n, job in enumerate(jobs) if (error := error_of(work, job, Terminal(False))) is not None}
+
+
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A search of two tries, made once."""
+    folder = tmp_path_factory.mktemp("searched")
+    (folder / "tiny.toml").write_text(TEXT.replace("seeds = 2", "seeds = 1").replace("frames = 200", "frames = 60"))
+    run(folder / "tiny.toml", folder / "out", 2, run=here)
+    return folder
+
+
+@pytest.fixture
+def again(searched: Path, tmp_path: Path) -> Path:
+    shutil.copytree(searched, tmp_path / "again")
+    return tmp_path / "again"
+
+
+def go_on(folder: Path, num_tries: int, **options: Any) -> list[Try]:
+    return run(folder / "tiny.toml", folder / "out", num_tries, run=here, **options)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        (r'"state":1,"values":\[[\d.]+', '"state":1,"values":[1e9', "the score of try-0000 is not that of its runs"),
+        (r'"state":1,"values":\[[\d.]+', '"state":1,"values":[NaN', "is no journal of this search"),
+        (r'"directions":\[2\]', '"directions":[1]', "does not look for the highest score"),
+        (r'"directions":\[2\]', '"directions":7', "is no journal of this search"),
+        (r'"op_code":4', '"op_code":77', "is no journal of this search"),
+        (r'"op_code":4', '"code":4', "other lines than Optuna's"),
+        (r'"state":1', '"state":4', "try 0 is WAITING"),
+        (r'low\\": 1e-05', r"low\": 1e-09", "try 0 has another range of step_size"),
+        (r'"param_name":"discount"', r'"param_name":"\u001b[2J"', "is no journal of this search"),
+        (r'"param_value_internal":[\d.e-]+', '"param_value_internal":77', "is no journal of this search"),
+    ],
+)
+def test_a_journal_that_was_forged_is_refused(old: str, new: str, says: str, again: Path) -> None:
+    journal = again / "out" / "search.journal"
+    text, count = re.subn(old, lambda _: new, journal.read_text(), count=1)
+    assert count == 1
+    journal.write_text(text)
+    with pytest.raises(UsageError, match=re.escape(says)):
+        go_on(again, 3)
+
+
+def test_a_search_cut_off_at_any_moment_goes_on(searched: Path, again: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    whole = go_on(searched, 2)
+    journal = again / "out" / "search.journal"
+    begun = re.findall(r'.*"op_code":4.*\n', journal.read_text())[0]
+    journal.write_text(journal.read_text() + begun + begun[:20])  # killed in a line, and before settings were chosen
+    (again / "out" / "search.journal.lock").symlink_to("nowhere")  # and while Optuna held its lock
+    tries = go_on(again, 4)
+    assert [attempt for attempt in tries if attempt.number < 2] == whole
+    assert sorted(attempt.score is None for attempt in tries) == [False, False, False, True]
+    assert "try-0002: not scored. It was cut off before its settings were chosen." in capsys.readouterr().err
+
+
+def test_a_link_in_place_of_the_journal_is_not_followed(again: Path) -> None:
+    journal = again / "out" / "search.journal"
+    journal.rename(again / "elsewhere")
+    journal.symlink_to(again / "elsewhere")
+    before = (again / "elsewhere").read_bytes()
+    with pytest.raises(UsageError, match="a link, not an ordinary file"):
+        go_on(again, 3)
+    assert (again / "elsewhere").read_bytes() == before
+
+
+def test_scores_whose_runs_are_gone_are_shown_with_a_remark(again: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.rmtree(again / "out" / "try-0001")
+    assert len(go_on(again, 2)) == 2
+    assert "try-0001: its runs are gone; its score is what search.journal says." in capsys.readouterr().err
+
+
+def test_what_another_process_works_on_costs_no_try(again: Path) -> None:
+    with RunLock(again / "out"), pytest.raises(LockedError, match="is working on this search"):
+        go_on(again, 3)
+
+    def locked(work: Any, jobs: Any, **options: Any) -> Any:
+        return {0: LockedError("another process is working on this run.")}
+
+    with pytest.raises(LockedError, match="working on this run"):
+        run(again / "tiny.toml", again / "out", 3, run=locked)
+    assert all(attempt.score is not None for attempt in go_on(again, 3))
 
 
 def test_without_optuna_the_extra_is_named(path: Path) -> None:

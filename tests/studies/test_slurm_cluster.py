@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import stat
 import subprocess
@@ -18,7 +19,7 @@ from comper.cli import main
 from comper.errors import StoppedError, UsageError
 from comper.studies import slurm_cluster
 from comper.studies.plan import Plan, read_plan
-from comper.studies.slurm_cluster import FOLDER, IDS_FILE, SlurmRunner
+from comper.studies.slurm_cluster import FOLDER, SlurmRunner
 from comper.studies.study import Study, carry_out, open_study, run_study
 from comper.training.display import TrialStatus
 from comper.training.options import RunOptions
@@ -49,7 +50,7 @@ def run(runner: SlurmRunner, study: Study, follow: Follow, request: StopRequest 
 
 def signal_one_job(out: Path, number: signal.Signals) -> None:
     """Signal the process of the first job, a child of submitit's controller."""
-    controller = (out / FOLDER / IDS_FILE).read_text().split()[0]
+    controller = min(int(path.name.partition("_")[0]) for path in (out / FOLDER).glob("jobs-*/*_submitted.pkl"))
     [child] = Path(f"/proc/{controller}/task/{controller}/children").read_text().split()
     os.kill(int(child), number)
 
@@ -72,10 +73,9 @@ def test_a_job_cut_off_in_the_middle_goes_on_to_the_same_bits(
     study = open_study(plan, tmp_path)
     assert run(local(tmp_path), study, follow) == {}
     assert 60 < cut_at[0] < 2_400, "it was in the middle"
-    assert len(list((tmp_path / FOLDER).glob("*_submitted.pkl"))) == (2 if number == signal.SIGUSR2 else 3)
+    assert len(list((tmp_path / FOLDER).glob("jobs-*/*_submitted.pkl"))) == (2 if number == signal.SIGUSR2 else 3)
     assert outcomes(study) == alone
     assert len(open_study(plan, tmp_path).finished) == 2, "and would not be run again"
-    assert not (tmp_path / FOLDER / IDS_FILE).exists()
 
 
 def test_a_request_to_stop_ends_every_job(tmp_path: Path) -> None:
@@ -136,22 +136,61 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_slurm_is_asked_for_one_array_with_the_limits_of_the_flags(
-    slurm: Path, alone: list[Any], plan: Plan, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    slurm: Path,
+    alone: list[Any],
+    plan: Plan,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     (tmp_path / "tiny.toml").write_text(TEXT)
     out = tmp_path / "out"
-    (out / FOLDER).mkdir(parents=True)
-    (out / FOLDER / IDS_FILE).write_text("5\n")
+    plant(out / FOLDER, tmp_path / "ran")
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "submitit.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    monkeypatch.chdir(tmp_path / "here")
     words = ["study", str(tmp_path / "tiny.toml"), "--out", str(out), "--device", "cpu", "--processes", "1", "--slurm"]
     flags = ["--slurm-partition", "long", "--slurm-time", "90", "--slurm-memory", "3"]
     assert main([*words, *flags]) == 0, capfd.readouterr().err
     [batch] = slurm.glob("batch-*")
     text = batch.read_text()
-    for line in ("--array=0-1%1", "--partition=long", "--time=90", "--mem=3GB", "--signal=USR2@90", "--job-name=comper"):
+    for line in ("--array=0-1%1", "--partition=long", "--time=90", "--mem=3GB", "--signal=USR2@90"):
         assert f"#SBATCH {line}\n" in text, text
+    name = SlurmRunner(out).job_name
+    assert f"#SBATCH --job-name={name}\n" in text
     assert "gpus" not in text
-    assert (slurm / "cancelled").read_text() == "5\n", "what an older command has left in the queue"
+    left = f"--user={os.getuid()} --name={name}\n"
+    assert (slurm / "cancelled").read_text() == left, "what an older command for this folder has left in the queue"
+    assert name != SlurmRunner(tmp_path / "another").job_name
     assert outcomes(open_study(plan, out)) == alone
+    assert not (tmp_path / "ran").exists(), "neither a stranger's pickle nor a file of the working folder was run"
+
+
+class _Planted:
+    def __init__(self, mark: Path) -> None:
+        self._mark = mark
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self._mark,)
+
+
+def plant(folder: Path, mark: Path) -> None:
+    """Pickles that leave a mark, under the names of the results that submitit waits for; ids for scancel."""
+    folder.mkdir(parents=True)
+    for job in ("7_0", "7_1", "8"):
+        for kind in ("0_result", "submitted"):
+            (folder / f"{job}_{kind}.pkl").write_bytes(pickle.dumps(_Planted(mark)))
+    (folder / "jobs.txt").write_text("--state=RUNNING\n5\n")
+
+
+def test_a_link_in_place_of_the_jobs_folder_is_not_written_through(slurm: Path, plan: Plan, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "out" / FOLDER).symlink_to(tmp_path / "elsewhere")
+    study = open_study(plan, tmp_path / "out")
+    with pytest.raises(UsageError, match=r"\.slurm: a link, which would be written through"):
+        run(SlurmRunner(study.out), study, lambda *_: None)
+    assert not any((tmp_path / "elsewhere").iterdir())
 
 
 def test_what_slurm_refuses_is_told_in_its_own_words(slurm: Path, plan: Plan, tmp_path: Path) -> None:
@@ -161,6 +200,9 @@ def test_what_slurm_refuses_is_told_in_its_own_words(slurm: Path, plan: Plan, tm
         run_study(study, replace(OPTIONS, threads=3), command="", run=SlurmRunner(study.out, "nowhere"))
     [batch] = slurm.glob("batch-*")
     assert "#SBATCH --cpus-per-task=3\n" in batch.read_text()
+    (slurm.parent / "commands" / "sbatch").write_text("#!/bin/bash\nexit 1\n")
+    with pytest.raises(UsageError, match="Slurm does not take the jobs: sbatch fails without a word"):
+        run_study(study, OPTIONS, command="", run=SlurmRunner(study.out))
 
 
 def test_a_job_that_dies_before_its_first_word_is_not_submitted_again(
@@ -169,7 +211,7 @@ def test_a_job_that_dies_before_its_first_word_is_not_submitted_again(
     monkeypatch.setattr(slurm_cluster, "ASK_SECONDS", 0.0)
     monkeypatch.setattr(slurm_cluster, "RESULT_SECONDS", 0.0)
     (slurm / "dead").touch()
-    (slurm / "states").write_text("7_0 OUT_OF_MEMORY\n4_0 RUNNING\n")
+    (slurm / "states").write_text("slurm_load_jobs: a word of warning\n\n7_0 OUT_OF_MEMORY\n4_0 RUNNING\n")
     study = open_study(plan, tmp_path / "out")
     errors = run(SlurmRunner(study.out, tell_seconds=0.05), study, lambda *_: None)
     assert str(errors[0]).startswith("Slurm job 7_0 died (OUT_OF_MEMORY). Ask for more --slurm-memory.")

@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from comper.cli import main
-from comper.errors import DivergedError, LeftOutError, ResourceError, StoppedError, UsageError
+from comper.errors import DivergedError, LeftOutError, LockedError, ResourceError, StoppedError, UsageError
+from comper.runs.lock import RunLock
 from comper.studies.plan import Plan, read_plan
 from comper.studies.study import StudyJob, carry_out, open_study, run_study
 from comper.training.display import Terminal
@@ -201,3 +202,21 @@ def test_escape_codes_in_the_name_of_a_plan_do_not_reach_the_terminal(
     captured = capsys.readouterr()
     assert "\\x1b[31mred: 2 trials" in captured.out + captured.err
     assert "\x1b[31m" not in captured.out + captured.err
+
+
+def test_a_second_command_is_refused_and_no_plan_is_lost(tmp_path: Path, plan: Plan) -> None:
+    study = open_study(plan, tmp_path / "out")
+    study.out.mkdir()
+    with RunLock(study.out), pytest.raises(LockedError, match="another process is working on this study"):
+        run_study(study, OPTIONS, command="again")
+    (study.out / "plan.toml").write_text("mine")
+    (study.out / "plan-1.toml").write_text("mine, too")
+
+    def full(*_: Any, **__: Any) -> Errors:
+        return {0: ResourceError("no room.")}
+
+    for _ in range(2):
+        with pytest.raises(ResourceError, match="no room"):
+            run_study(study, OPTIONS, command="again", run=full)
+    kept = {path.name: path.read_bytes() for path in study.out.glob("*.toml")}
+    assert kept == {"plan.toml": plan.text, "plan-1.toml": b"mine, too", "plan-2.toml": b"mine"}

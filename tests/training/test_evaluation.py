@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
+import safetensors.numpy
 import torch
 
 from comper import Evaluation, evaluate, load, resume, train
 from comper.agents.registry import find_agent
 from comper.cli import main
 from comper.environments.floors import ConstantFloor, Floor, Floors, RandomFloor, save_floors
-from comper.errors import OutsideCodeError, StoppedError, UsageError
+from comper.errors import DivergedError, OutsideCodeError, StoppedError, UsageError
+from comper.runs.files import digest, sealed
+from comper.runs.folder import MANIFEST_FILE, WEIGHTS_FILE
 from comper.training.checkpointing import Checkpointer
 from comper.training.randomness import environment_seed, evaluation_seed
 from tests.training.lamp import Light, linear_network
@@ -366,3 +371,45 @@ def test_an_agent_without_q_values_says_so(tmp_path: Path) -> None:
     assert not policy.has_q_values
     with pytest.raises(UsageError, match="The agent random has no Q-values"):
         policy.q_values(np.zeros(4, np.float32))
+
+
+def with_huge_weights(run: Path, copy: Path) -> Path:
+    """A copy of a run whose weights are finite, as its digests say, and much too large."""
+    shutil.copytree(run, copy)
+    weights = safetensors.numpy.load((copy / WEIGHTS_FILE).read_bytes())
+    content = safetensors.numpy.save({name: np.full_like(array, 3e38) for name, array in weights.items()})
+    (copy / WEIGHTS_FILE).write_bytes(content)
+    manifest = json.loads((copy / MANIFEST_FILE).read_text())
+    manifest["files"][WEIGHTS_FILE] = digest(content)
+    del manifest["sha256"]
+    (copy / MANIFEST_FILE).write_text(json.dumps(sealed(manifest)))
+    return copy
+
+
+def test_what_is_no_number_is_never_played_with(saved_run: Path, tmp_path: Path) -> None:
+    run = with_huge_weights(saved_run, tmp_path / "seed-0")
+    with pytest.raises(DivergedError, match=r"with the weights of step \d+, a Q-value is NaN or infinite"):
+        evaluate(run, episodes=1, device="cpu", show_progress=False)
+    with pytest.raises(DivergedError, match="a Q-value is NaN or infinite"):
+        load(run, device="cpu").q_values(np.full(4, 0.1, np.float32))
+    assert evaluate(run, checkpoint=200, episodes=1, device="cpu", show_progress=False).step == 200
+
+
+def test_a_damaged_run_does_not_keep_the_others_from_being_evaluated(
+    saved_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(saved_run, tmp_path / "a" / "seed-0")
+    shutil.copytree(saved_run, tmp_path / "b" / "seed-0")
+    (tmp_path / "a" / "seed-0" / WEIGHTS_FILE).write_bytes(b"")
+    assert main(["evaluate", str(tmp_path), "--episodes", "1", "--device", "cpu"]) == 3
+    captured = capsys.readouterr()
+    assert captured.out.startswith(f"{tmp_path / 'b' / 'seed-0'}: dqn on")
+    assert f"{tmp_path / 'a' / 'seed-0'}: left out." in captured.err
+
+
+def test_a_run_whose_library_is_missing_is_not_called_damaged(
+    saved_run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "gymnasium", None)
+    assert main(["evaluate", str(saved_run), "--device", "cpu"]) == 2
+    assert 'needs Gymnasium: pip install "comper[gymnasium]"' in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import sys
 from collections.abc import Iterator
@@ -67,6 +68,15 @@ def test_what_fails_on_the_way_leaves_the_film_before_it_and_nothing_else(name: 
     assert path.read_bytes() == b"an older film"
 
 
+@pytest.mark.parametrize("name", ["film.mp4", "film.gif"])
+def test_a_link_planted_under_the_unfinished_name_is_not_written_through(name: str, tmp_path: Path) -> None:
+    (tmp_path / "mine").write_bytes(b"mine")
+    (tmp_path / f".unfinished-{os.getpid()}-{name}").symlink_to(tmp_path / "mine")
+    write_film(tmp_path / name, frames(), fps=10)
+    assert (tmp_path / "mine").read_bytes() == b"mine"
+    assert {path.name for path in tmp_path.iterdir()} == {"mine", name}
+
+
 def test_wrong_places_are_refused_before_anything_is_played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match=r"film\.avi: a film ends in \.mp4 or \.gif"):
         check_film(tmp_path / "film.avi")
@@ -75,6 +85,10 @@ def test_wrong_places_are_refused_before_anything_is_played(tmp_path: Path, monk
     (tmp_path / "film.mp4").mkdir()
     with pytest.raises(UsageError, match="is a folder"):
         check_film(tmp_path / "film.mp4")
+    for name in ("film-\udcff.mp4", "film-\ud800.mp4"):  # OpenCV would end the process
+        with pytest.raises(UsageError, match="OpenCV needs a name in UTF-8"):
+            check_film(tmp_path / name)
+    check_film(tmp_path / "fílm.mp4")
     monkeypatch.setitem(sys.modules, "cv2", None)
     with pytest.raises(UsageError, match=r'An MP4 needs OpenCV: pip install "comper\[watch\]"'):
         check_film(tmp_path / "other.mp4")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 
 import numpy as np
@@ -92,3 +93,22 @@ def test_wrong_use_gets_a_sentence(
         assert says in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
     assert main(["memory", str(compact_run), "--out", str(tmp_path / "a.png"), "--sets", "1", "--device", "cpu"]) == 0
+
+
+def test_a_picture_is_there_as_a_whole_and_never_written_through_a_link(
+    compact_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine").write_bytes(b"mine")
+    (tmp_path / "linked.png").symlink_to(tmp_path / "mine")
+    words = ["memory", str(compact_run), "--sets", "1", "--device", "cpu", "--out"]
+    assert main([*words, str(tmp_path / "linked.png")]) == 0
+    assert (tmp_path / "mine").read_bytes() == b"mine"
+    (tmp_path / "old.png").write_bytes(b"an older picture")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, before[1]))
+    try:
+        assert main([*words, str(tmp_path / "old.png")]) == 4
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert (tmp_path / "old.png").read_bytes() == b"an older picture"
+    assert {path.name for path in tmp_path.iterdir()} == {"mine", "linked.png", "old.png"}

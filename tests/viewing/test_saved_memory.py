@@ -89,18 +89,23 @@ def test_a_memory_of_another_environment_is_refused(compact_run: Path) -> None:
 @pytest.mark.parametrize(
     ("column", "change"),
     [
-        ("a", lambda a: a + 1000),
-        ("a", lambda a: a - 1000),
-        ("s", lambda s: s + 10**6),
-        ("s_next", lambda s: s[:, :0]),
-        ("r", lambda r: r[:, None]),
+        ("table/a", lambda a: a + 1000),
+        ("table/a", lambda a: a - 1000),
+        ("table/s", lambda s: s + 10**6),
+        ("table/s_next", lambda s: s[:, :0]),
+        ("table/r", lambda r: r[:, None]),
+        ("occurrences", lambda visits: visits * 0),
+        ("occurrences", lambda visits: visits - 10**6),
+        ("occurrences", lambda visits: visits * 0 + 2**62),
+        ("q", lambda q: q[:, :, None]),
+        ("num_q", lambda num_q: num_q * 0),
     ],
 )
 def test_transitions_of_what_is_not_there_are_refused(column: str, change: Any, compact_run: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(compact_run, run)
     newest = checkpoints.paths(run)[0]
-    forged(newest, f"agent/tm/table/{column}", change)
+    forged(newest, f"agent/tm/{column}", change)
     with pytest.raises(DamagedFileError, match="not a memory of this environment"):
         memory_of(run)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ import pytest
 
 from comper import evaluate, train, watch
 from comper.cli import main
-from comper.errors import UsageError
+from comper.errors import StoppedError, UsageError
 from comper.training.evaluation import Policy
 from comper.training.options import OwnCode
 from comper.viewing import watching
@@ -131,3 +133,19 @@ def test_the_command_writes_a_film(compact_run: Path, tmp_path: Path, capsys: py
     assert main(["watch", str(compact_run), "--out", str(path), "--seconds", "0.5", "--device", "cpu"]) == 0
     assert capsys.readouterr().out == f"written to {path}\n"
     assert path.stat().st_size > 1_000
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_a_signal_ends_a_film_although_pygame_would_keep_it_and_nothing_is_left(
+    name: str, random_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw = Scene.draw
+
+    def signalled(self: Scene, moment: Moment) -> Any:
+        os.kill(os.getpid(), getattr(signal, name))
+        return draw(self, moment)
+
+    monkeypatch.setattr(Scene, "draw", signalled)
+    with pytest.raises(StoppedError, match=f"stopped by {name}: no film was written"):
+        film(random_run, tmp_path / "a.gif", episodes=5)
+    assert not list(tmp_path.iterdir())

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from comper.commands.arguments import add_checkpoint, add_device, add_trust, example, folder
-from comper.errors import DamagedFileError, UsageError, printable
+from comper.errors import DamagedFileError, DivergedError, UsageError, printable
 from comper.output import print_line
 from comper.settings import whole_number
 
@@ -45,24 +45,32 @@ def _evaluate(args: argparse.Namespace) -> int:
     if not runs:
         raise UsageError(f"No run in {', '.join(map(str, args.folders))}. One is called like runs/dqn/freeway/seed-0.")
     unknown: set[str] = set()
+    exit_code = 0
     for run in runs:
-        result = evaluate(
-            run,
-            episodes=args.episodes,
-            epsilon=args.epsilon,
-            checkpoint=args.checkpoint,
-            seed=args.seed,
-            device=args.device,
-            trust=args.trust,
-            floors=args.floors,
-        )
+        try:
+            result = evaluate(
+                run,
+                episodes=args.episodes,
+                epsilon=args.epsilon,
+                checkpoint=args.checkpoint,
+                seed=args.seed,
+                device=args.device,
+                trust=args.trust,
+                floors=args.floors,
+            )
+        except (DamagedFileError, DivergedError) as error:
+            if len(runs) == 1:
+                raise
+            print_line(f"{run}: left out. {error}")  # it says nothing of the others
+            exit_code = exit_code or error.exit_code
+            continue
         unknown |= {result.environment} if result.floor is None else set()
         name = f"{run}: " if len(runs) > 1 else ""
         print(json.dumps(result.to_json()) if args.json else printable(f"{name}{result}"), flush=True)
     if unknown and not args.json:
         names = " ".join(sorted(unknown))
         print_line(f"to measure a score without learning: `comper floors {names} --out floors.json`, then --floors")
-    return 0
+    return exit_code
 
 
 def add_verify(parser: argparse.ArgumentParser, argv: list[str]) -> None:

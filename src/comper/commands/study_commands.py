@@ -57,7 +57,7 @@ def add_search(parser: argparse.ArgumentParser, argv: list[str]) -> None:
 def _add_clusters(parser: argparse.ArgumentParser) -> None:
     clusters = parser.add_mutually_exclusive_group()
     text = "run the jobs on a Ray cluster: at ADDRESS, or the one that is found (else one is started on this machine)"
-    clusters.add_argument("--ray", nargs="?", const="auto", metavar="ADDRESS", help=text)
+    clusters.add_argument("--ray", nargs="?", const="auto", type=_address, metavar="ADDRESS", help=text)
     text = "run the jobs on a Slurm cluster, at most --processes at once (default: 256); all nodes must see --out"
     clusters.add_argument("--slurm", action="store_true", help=text)
     parser.add_argument("--slurm-partition", metavar="NAME", help="Slurm's partition (default: the cluster's own)")
@@ -65,6 +65,13 @@ def _add_clusters(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--slurm-time", type=whole_number, metavar="MINUTES", help=text)
     text = "memory of a job (default: the cluster's own)"
     parser.add_argument("--slurm-memory", type=whole_number, metavar="GB", help=text)
+
+
+def _address(text: str) -> str:
+    """What follows --ray: "$HEAD" of a shell that does not know it must not mean "not on a cluster"."""
+    if not text:
+        raise argparse.ArgumentTypeError("an address is HOST:PORT, as `ray start --head` prints it")
+    return text
 
 
 def _study(args: argparse.Namespace) -> int:
@@ -98,7 +105,7 @@ def _search(args: argparse.Namespace) -> int:
         search, out, args.tries, options, command=command, run=_runner(args, out), place=_place(args), floors=args.floors
     )
     names = list(search.ranges)
-    rows = [[t.name, _shown(t.score), *(_shown(t.settings[name]) for name in names)] for t in tries[:MAX_TRIES]]
+    rows = [[t.name, _shown(t.score), *(_shown(t.settings.get(name)) for name in names)] for t in tries[:MAX_TRIES]]
     print(printable(aligned([["try", "score", *names], *rows])))
     if len(tries) > MAX_TRIES:
         print(f"and {len(tries) - MAX_TRIES} more")

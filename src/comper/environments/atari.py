@@ -26,7 +26,7 @@ from comper.environments.games import (
     rom_path,
 )
 from comper.environments.palette import palette, pooling_table
-from comper.errors import DamagedFileError, UsageError
+from comper.errors import DamagedFileError, OutsideCodeError
 from comper.protocol import ACTION_NAMES, FRAME_SKIP, NUM_ACTIONS, num_scored_episodes
 
 NOOP = 0
@@ -295,7 +295,7 @@ class ScreenPooling:
         try:
             import cv2
         except ImportError as error:
-            raise UsageError(f"Atari games need OpenCV: {INSTALL_COMMAND}") from error
+            raise OutsideCodeError(f"Atari games need OpenCV: {INSTALL_COMMAND}") from error
         self._cv2: Any = cv2
         self.opencv_version: str = cv2.__version__
         self._size = (screen_size, screen_size)

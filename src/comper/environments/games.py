@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from comper.errors import UsageError
+from comper.errors import OutsideCodeError, UsageError
 
 INSTALL_COMMAND = 'pip install "comper[atari]"'
 
@@ -25,7 +25,7 @@ def import_ale() -> Any:
     try:
         import ale_py
     except ImportError as error:
-        raise UsageError(f"Atari games need ale-py: {INSTALL_COMMAND}") from error
+        raise OutsideCodeError(f"Atari games need ale-py: {INSTALL_COMMAND}") from error
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
     return ale_py
 

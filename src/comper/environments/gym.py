@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from comper.environments.environment import Environment, EnvironmentSettings, Family, setting
 from comper.environments.seeded import Outcome, make_seeded
-from comper.errors import UsageError
+from comper.errors import OutsideCodeError, UsageError
 from comper.importing import import_module_named
 
 INSTALL_COMMAND = 'pip install "comper[gymnasium]"'
@@ -38,7 +38,7 @@ def import_gymnasium() -> Any:
     try:
         import gymnasium
     except ImportError as error:
-        raise UsageError(f"This environment needs Gymnasium: {INSTALL_COMMAND}") from error
+        raise OutsideCodeError(f"This environment needs Gymnasium: {INSTALL_COMMAND}") from error
     return gymnasium
 
 

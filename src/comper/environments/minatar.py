@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from comper.environments.environment import Environment, EnvironmentSettings, Family, setting
 from comper.environments.seeded import Outcome, make_seeded
-from comper.errors import UsageError
+from comper.errors import OutsideCodeError
 
 INSTALL_COMMAND = 'pip install "comper[minatar]"'
 GAMES = ("asterix", "breakout", "freeway", "seaquest", "space_invaders")
@@ -100,7 +100,7 @@ class MinAtarGame:
 def names() -> tuple[str, ...]:
     """The five games, if MinAtar is installed."""
     if importlib.util.find_spec("minatar") is None:
-        raise UsageError(f"MinAtar games need MinAtar: {INSTALL_COMMAND}")
+        raise OutsideCodeError(f"MinAtar games need MinAtar: {INSTALL_COMMAND}")
     return GAMES
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from comper.environments.environment import Environment, EnvironmentSettings, Family, setting
 from comper.environments.gym import GymnasiumGame, import_gymnasium, make_gymnasium
 from comper.environments.seeded import make_seeded
-from comper.errors import UsageError
+from comper.errors import OutsideCodeError
 
 INSTALL_COMMAND = 'pip install "comper[minigrid]"'
 ID_PREFIX = "MiniGrid-"
@@ -85,7 +85,7 @@ def import_minigrid() -> Any:
     try:
         return importlib.import_module("minigrid")
     except ImportError as error:
-        raise UsageError(f"This environment needs MiniGrid: {INSTALL_COMMAND}") from error
+        raise OutsideCodeError(f"This environment needs MiniGrid: {INSTALL_COMMAND}") from error
 
 
 def names() -> tuple[str, ...]:

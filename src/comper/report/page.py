@@ -184,9 +184,10 @@ def _next_steps(summary: Summary) -> list[NextStep]:
 
 
 def _train_command(trial: Trial) -> str:
-    flags = [f"--{key.replace('_', '-')} {shlex.quote(str(value))}" for key, (value, _) in changed_settings(trial).items()]
-    words = ["comper train", shlex.quote(trial.game), "--agent", shlex.quote(trial.manifest.agent)]
-    return " ".join([*words, *flags, f"--seed {trial.seed + 1} --trials {TRIALS - 1}"])
+    changed = changed_settings(trial).items()
+    flags = [word for key, (value, _) in changed for word in (f"--{key.replace('_', '-')}", str(value))]
+    words = ["comper", "train", trial.game, "--agent", trial.manifest.agent, *flags]
+    return shlex.join([*words, "--seed", str(trial.seed + 1), "--trials", str(TRIALS - 1)])
 
 
 def _environment() -> Any:

@@ -12,14 +12,20 @@ from comper.runs.folder import LOCK_FILE
 
 
 class RunLock:
-    """Held from its making until `release`."""
+    """Held from its making until `release`. Who works on a whole study, or a search, holds one in its folder, too."""
 
-    def __init__(self, run: Path) -> None:
+    def __init__(self, run: Path, what: str = "run") -> None:
         with explaining_os_errors(run):
             self._descriptor = open_regular(run / LOCK_FILE, os.O_RDWR | os.O_CREAT)
         if not (_lock(self._descriptor) and _is_still(run / LOCK_FILE, self._descriptor)):
             self.release()
-            raise LockedError(f"{run}: another process is working on this run. Wait for it, or stop it first.")
+            raise LockedError(f"{run}: another process is working on this {what}. Wait for it, or stop it first.")
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
 
     def release(self) -> None:
         """Let go; the file stays, because deleting it would race with the next holder."""

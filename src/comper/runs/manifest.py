@@ -205,6 +205,14 @@ def _is_text_by_text(value: Any) -> bool:
     return isinstance(value, dict) and all(map(_is_text, [*value, *value.values()]))
 
 
+def _are_changes(value: Any) -> bool:
+    """Settings by name, each a value or several: reports show them, and put them into commands to be pasted."""
+    if not isinstance(value, dict) or not all(name.isidentifier() and _is_name(name) for name in value):
+        return False
+    values = [part for given in value.values() for part in (given if isinstance(given, list) else [given])]
+    return all(part is None or isinstance(part, int | float) or _is_text(part) for part in values)
+
+
 def _are_digests(value: Any) -> bool:
     return isinstance(value, dict) and all(map(is_digest, value.values()))
 
@@ -221,7 +229,8 @@ _RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     **dict.fromkeys(("trusted_code", "remarks"), (_is_list_of_text, "a list of texts")),
     "population": (_are_trials, "a list of different trials"),
     **dict.fromkeys(("identity", "versions"), (_is_text_by_text, "texts by name")),
-    **dict.fromkeys(("started_from", "changed"), (lambda value: isinstance(value, dict), "an object")),
+    "started_from": (lambda value: isinstance(value, dict), "an object"),
+    "changed": (_are_changes, "settings by name"),
     "learns": (lambda value: isinstance(value, bool), "true or false"),
     "num_scored_episodes": (lambda value: _is_count(value) and value > 0, "a whole number above 0"),
     "floor": (lambda value: is_number(value, low=-1e100, high=1e100), "a number"),

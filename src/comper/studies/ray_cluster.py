@@ -6,10 +6,12 @@ checkpoint; the driver keeps it. Either way a dead worker's job goes on from its
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import shutil
 import socket
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -73,24 +75,28 @@ def import_ray() -> Any:
 @contextmanager
 def _connected(ray: Any, address: str, num_processes: int) -> Iterator[None]:
     """Be connected for a while; an address that does not answer is refused at once, where Ray would try for minutes."""
-    quiet = {"log_to_driver": False, "logging_level": "ERROR"}
     is_ours = not ray.is_initialized()
-    if is_ours and address == "auto":
-        try:
-            ray.init(address="auto", **quiet)
-        except ConnectionError:
-            ray.init(num_cpus=num_processes, include_dashboard=False, **quiet)
-    elif is_ours:
+    if is_ours and address != "auto":
         check_answers(address)
-        try:
-            ray.init(address=address, **quiet)
-        except (ConnectionError, ValueError, RuntimeError) as error:
-            raise UsageError(f"--ray {address}: no Ray cluster there ({_first_line(error)}).") from None
+    if is_ours:
+        # Ray has its workers look for every module in the folder of the driver first, where anything may lie.
+        with contextlib.chdir(sys.prefix):
+            _connect(ray, address, num_processes)
     try:
         yield
     finally:
         if is_ours:
             ray.shutdown()
+
+
+def _connect(ray: Any, address: str, num_processes: int) -> None:
+    quiet = {"log_to_driver": False, "logging_level": "ERROR"}
+    try:
+        ray.init(address=address, **quiet)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        if address != "auto" or not isinstance(error, ConnectionError):
+            raise UsageError(f"--ray {address}: no Ray cluster there ({_first_line(error)}).") from None
+        ray.init(num_cpus=num_processes, include_dashboard=False, **quiet)
 
 
 def check_answers(address: str) -> None:
@@ -100,8 +106,8 @@ def check_answers(address: str) -> None:
         raise UsageError(f"--ray {address}: an address is HOST:PORT, as `ray start --head` prints it.")
     try:
         socket.create_connection((host, int(port)), timeout=CONNECT_SECONDS).close()
-    except OSError as error:
-        reason = error.strerror or str(error)
+    except (OSError, UnicodeError) as error:  # a name that cannot be one is the latter
+        reason = getattr(error, "strerror", None) or str(error)
         raise UsageError(f"--ray {address}: nobody answers there ({reason}). Is the head node up?") from None
 
 
@@ -128,7 +134,7 @@ class _Driver:
             node_id=ray.get_runtime_context().get_node_id(), soft=False
         )
         self._mailbox = ray.remote(num_cpus=0, scheduling_strategy=here)(_Mailbox).remote()
-        self._work = ray.put(work)
+        self._work, self._working_folder = ray.put(work), os.getcwd()
         self._losses = dict.fromkeys(range(len(jobs)), 0)
         self._locked = dict.fromkeys(range(len(jobs)), 0)
         self._later: dict[int, float] = {}
@@ -172,7 +178,8 @@ class _Driver:
         files = {str(path): read_run_files(path) for path in job.paths} if is_seen is False else None
         if is_seen is None and not any(map(os.path.lexists, job.paths)):
             files = {}  # nothing to send, even to a node that does not see the study
-        ref = task.remote(self._work, job, number, self._mailbox, files, self._token if is_seen is None else is_seen)
+        seen = self._token if is_seen is None else is_seen
+        ref = task.remote(self._work, job, number, self._mailbox, files, seen, self._working_folder)
         self._refs[ref] = number
 
     def _take_in(self) -> None:
@@ -244,12 +251,20 @@ class _Mailbox:
 
 
 def _carry_out(
-    work: Work, job: StudyJob, number: int, mailbox: Any, files: Mapping[str, Files] | None, seen: bool | str
+    work: Work,
+    job: StudyJob,
+    number: int,
+    mailbox: Any,
+    files: Mapping[str, Files] | None,
+    seen: bool | str,
+    working_folder: str,
 ) -> tuple[ComperError | None, dict[str, Files]]:
     """Carry a job out; return what went wrong, and, where this node does not see the study, its runs.
 
-    `seen` is whether it does, or the token by which it finds out.
+    `seen` is whether it does, or the token by which it finds out; `working_folder` is the driver's, where there is one here.
     """
+    with suppress(OSError):
+        os.chdir(working_folder)
     if seen is True or (isinstance(seen, str) and _reads(job.out / TOKEN_FILE, seen)):
         return error_of(work, job, _NodeAudience(number, mailbox, {})), {}
     if files is None:

@@ -9,9 +9,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -19,9 +22,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from comper.errors import ComperError, LockedError, ResourceError, StoppedError, UsageError, WorkerDiedError
-from comper.processes import STOP_SIGNALS
-from comper.runs.files import write_atomically
+from comper.errors import (
+    ComperError,
+    LockedError,
+    ResourceError,
+    StoppedError,
+    UsageError,
+    WorkerDiedError,
+    explaining_os_errors,
+)
+from comper.processes import STOP_SIGNALS, safe_path
+from comper.runs.files import digest, require_no_links, write_atomically
 from comper.studies.study import StudyJob
 from comper.training.display import TrialStatus
 from comper.training.loop import Observer
@@ -30,9 +41,8 @@ from comper.training.pool import Errors, Follow, TellingObserver, Work, error_of
 from comper.training.signals import StopRequest, stop_requests
 
 FOLDER = ".slurm"
-"""In the study's folder: what submitit writes, logs of the jobs, and how far they are. No variant has such a name."""
-IDS_FILE = "jobs.txt"
-JOB_NAME = "comper"
+"""In the study's folder; no variant has such a name. Each command makes a folder of its own there, for what submitit writes,
+logs of the jobs, and how far they are: what was there before may be a stranger's, and submitit unpickles what it finds."""
 MAX_ARRAY = 1_000
 """Jobs of an array; Slurm itself allows 1,001 unless its administrator says otherwise."""
 AT_ONCE = 256
@@ -85,17 +95,30 @@ class SlurmRunner:
             raise UsageError(f"--slurm-memory {self.memory_gb}: must be 1 GB or more.")
 
     @property
-    def folder(self) -> Path:
-        return self.out.absolute() / FOLDER
+    def job_name(self) -> str:
+        """The name of this study's jobs, and of no other's."""
+        return f"comper-{digest(os.path.realpath(self.out).encode(errors='surrogateescape'))['sha256'][:12]}"
 
-    def executor(self, options: RunOptions) -> Any:
+    def new_folder(self) -> Path:
+        """A folder that nobody but this user has ever written to."""
+        above = self.out.absolute() / FOLDER
+        require_no_links(self.out.absolute(), [above])
+        with explaining_os_errors(above):
+            above.mkdir(parents=True, exist_ok=True)
+            return Path(tempfile.mkdtemp(prefix="jobs-", dir=above))
+
+    def executor(self, folder: Path, options: RunOptions) -> Any:
         """Submitit's, with what is asked of Slurm for each job."""
-        found = import_submitit().AutoExecutor(self.folder, cluster=self.cluster, slurm_max_num_timeout=MAX_TIME_LIMITS)
+        # Without -P a file of the working folder could take the place of any module that a job imports.
+        python = f"{shlex.quote(sys.executable)} -P"
+        found = import_submitit().AutoExecutor(
+            folder, cluster=self.cluster, slurm_max_num_timeout=MAX_TIME_LIMITS, slurm_python=python
+        )
         num_gpus = 1 if options.torch_device().type == "cuda" else None
         asked = {"slurm_partition": self.partition, "mem_gb": self.memory_gb, "gpus_per_node": num_gpus}
         asked["cpus_per_task"] = options.threads
         given = {name: value for name, value in asked.items() if value is not None}
-        found.update_parameters(name=JOB_NAME, timeout_min=self.minutes, slurm_array_parallelism=self.at_once, **given)
+        found.update_parameters(name=self.job_name, timeout_min=self.minutes, slurm_array_parallelism=self.at_once, **given)
         return found
 
 
@@ -115,7 +138,8 @@ class _Driver:
         self, runner: SlurmRunner, work: Work, jobs: Sequence[StudyJob], request: StopRequest, follow: Follow
     ) -> None:
         self._runner, self._work, self._jobs, self._request, self._follow = runner, work, jobs, request, follow
-        self._executor = runner.executor(jobs[0].options)
+        self._folder = runner.new_folder()
+        self._executor = runner.executor(self._folder, jobs[0].options)
         self._submitted: dict[int, Any] = {}
         self._states: dict[str, str] | None = None
         self._asked = time.monotonic()
@@ -137,37 +161,34 @@ class _Driver:
                 time.sleep(min(1.0, self._runner.tell_seconds))
                 self._take_in()
                 self._stop_if_asked()
-        (self._runner.folder / IDS_FILE).unlink(missing_ok=True)
         return self.errors
 
     def _cancel_older(self) -> None:
         """Cancel what a driver that was killed has left in the queue: two jobs must not work on one trial."""
-        ids = self._runner.folder / IDS_FILE
-        if ids.is_file() and self._runner.cluster == "slurm":
-            subprocess.run(["scancel", *ids.read_text().split()], check=False)
-        ids.unlink(missing_ok=True)
+        if self._runner.cluster == "slurm":
+            words = ["scancel", f"--user={os.getuid()}", f"--name={self._runner.job_name}"]
+            subprocess.run(words, check=False)
 
     def _submit(self, numbers: Sequence[int]) -> None:
-        submitit, folder = import_submitit(), self._runner.folder
+        submitit = import_submitit()
         for number in numbers:
             self._told.pop(number, None)
-            _status_file(folder, number).unlink(missing_ok=True)
-        sent = [(self._work, self._jobs[number], _status_file(folder, number)) for number in numbers]
+            _status_file(self._folder, number).unlink(missing_ok=True)
+        sent = [(self._work, self._jobs[number], _status_file(self._folder, number)) for number in numbers]
         try:
-            made = self._executor.map_array(_Task(self._runner.tell_seconds), *zip(*sent, strict=True))
+            with safe_path(), explaining_os_errors(self._folder):
+                made = self._executor.map_array(_Task(self._runner.tell_seconds), *zip(*sent, strict=True))
         except (submitit.core.utils.FailedJobError, submitit.core.utils.FailedSubmissionError) as error:
-            reason = str(error).strip().splitlines()[-1]
+            reason = _last_line(str(error)) or "sbatch fails without a word."
             raise UsageError(f"Slurm does not take the jobs: {reason}") from None
         self._submitted |= dict(zip(numbers, made, strict=True))
-        with (folder / IDS_FILE).open("a") as ids:
-            ids.writelines(f"{job_id}\n" for job_id in dict.fromkeys(job.job_id.partition("_")[0] for job in made))
 
     def _take_in(self) -> None:
         if self._runner.cluster == "slurm" and time.monotonic() - self._asked > ASK_SECONDS:
-            self._states, self._asked = _slurm_states(), time.monotonic()
+            self._states, self._asked = _slurm_states(self._runner.job_name), time.monotonic()
         for number, job in list(self._submitted.items()):
             with suppress(FileNotFoundError):
-                told = _status_file(self._runner.folder, number).read_bytes()
+                told = _status_file(self._folder, number).read_bytes()
                 if told != self._told.get(number):
                     self._told[number] = told
                     self._follow(number, [TrialStatus(**status) for status in json.loads(told)])
@@ -231,11 +252,12 @@ class _Driver:
                 self._note_stopped([number])
 
 
-def _slurm_states() -> dict[str, str] | None:
+def _slurm_states(job_name: str) -> dict[str, str] | None:
     """Job id -> state, of jobs that Slurm knows; None where it does not answer. (`sacct` is not on every cluster.)"""
-    command = ["squeue", "--me", f"--name={JOB_NAME}", "--noheader", "--array", "--states=all", "--format=%i %T"]
+    command = ["squeue", "--me", f"--name={job_name}", "--noheader", "--array", "--states=all", "--format=%i %T"]
     answer = subprocess.run(command, capture_output=True, text=True, check=False)
-    return None if answer.returncode else dict(line.split() for line in answer.stdout.splitlines())
+    pairs = [line.split() for line in answer.stdout.splitlines()]
+    return None if answer.returncode else {pair[0]: pair[1] for pair in pairs if len(pair) == 2}
 
 
 def _status_file(folder: Path, number: int) -> Path:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from comper.errors import ComperError, DamagedFileError, UsageError, counted, explaining_os_errors
 from comper.output import print_line
-from comper.runs.files import digest, require_no_links, write_atomically
+from comper.runs.files import digest, read_file, require_no_links, write_atomically
 from comper.runs.folder import has_begun
+from comper.runs.lock import RunLock
 from comper.runs.manifest import Manifest
 from comper.runs.recorder import check_is_free
 from comper.settings import parse_settings
@@ -161,8 +164,15 @@ def run_study(study: Study, options: RunOptions, *, command: str, run: Runner = 
 
     `command` goes on after an interruption; `place` says where jobs are carried out, if not in processes here.
     """
-    _keep_plan(study)
-    refused = run_trials(study, options, command=command, run=run, place=place)
+    with explaining_os_errors(study.out, hint="Choose another --out.", is_typed=True):
+        study.out.mkdir(parents=True, exist_ok=True)
+    with RunLock(study.out, "study"):
+        _keep_plan(study.out / PLAN_FILE, study.plan.text)
+        refused = run_trials(study, options, command=command, run=run, place=place)
+        return _reported(study, options, refused)
+
+
+def _reported(study: Study, options: RunOptions, refused: Refused) -> list[Path]:
     paths = [trial.path(study.out) for trial in study.plan.trials]
     try:
         _report(study.out, options.show_progress)
@@ -197,10 +207,19 @@ def summary(study: Study, num_jobs: int, num_processes: int, place: str = "") ->
     return f"{study.plan.name}: {trials}{done}; {jobs} {place}, {study.frames:,} frames to go"
 
 
-def _keep_plan(study: Study) -> None:
-    with explaining_os_errors(study.out, hint="Choose another --out.", is_typed=True):
-        study.out.mkdir(parents=True, exist_ok=True)
-        write_atomically(study.out / PLAN_FILE, study.plan.text)
+def _keep_plan(kept: Path, text: bytes) -> None:
+    """Keep the plan beside its runs; another one that is there, of an earlier study or the user's own, is not lost."""
+    with explaining_os_errors(kept, hint="Choose another --out.", is_typed=True):
+        if os.path.lexists(kept) and not _holds(kept, text):
+            os.rename(kept, next(p for n in count(1) if not os.path.lexists(p := kept.with_name(f"plan-{n}.toml"))))
+        write_atomically(kept, text)
+
+
+def _holds(path: Path, content: bytes) -> bool:
+    try:
+        return read_file(path, max_bytes=len(content)) == content
+    except DamagedFileError:
+        return False
 
 
 def _report(out: Path, is_watched: bool) -> None:

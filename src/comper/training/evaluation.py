@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from comper.agents.agent import Agent, AgentSpec, TrialSetup
 from comper.environments.environment import Environment, EnvironmentInfo
 from comper.environments.floors import Floors, all_floors, floor_for
-from comper.errors import UsageError, counted
+from comper.errors import DivergedError, UsageError, counted
 from comper.memory.frames import FrameStore, ObservationHistory
 from comper.progress import show_progress as shown_progress
 from comper.runs.folder import MANIFEST_FILE
@@ -73,7 +73,8 @@ class Policy:
             frames, self._is_new = frames[1:], False
         if len(frames):
             self._history.advance(frames)
-        actions, _ = self._agent.act(np.array([self._history.state], np.int64), [epsilon], [0])
+        actions, q = self._agent.act(np.array([self._history.state], np.int64), [epsilon], [0])
+        self._require_finite(q)
         return int(actions[0])
 
     def q_values(self, observation: ArrayLike | None = None) -> NDArray[np.float32]:
@@ -87,7 +88,16 @@ class Policy:
             raise UsageError(f"The agent {self.settings.agent_name} has no Q-values.")
         values: NDArray[np.float32] = self._agent.q_values(np.array([state], np.int64), [0])[0]
         self._frames.release(ids)
+        self._require_finite(values)
         return values
+
+    def _require_finite(self, values: NDArray[np.float32]) -> None:
+        """Refuse to play on without numbers: every action would look alike, and its score like a result."""
+        if not np.isfinite(values).all():
+            weights = "" if self.step is None else f" of step {self.step:,}"
+            raise DivergedError(
+                f"{self!r}: with the weights{weights}, a Q-value is NaN or infinite. Try another --checkpoint."
+            )
 
     @property
     def has_q_values(self) -> bool:

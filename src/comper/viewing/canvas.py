@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import io
 from collections.abc import Sequence
 from typing import Any
 
@@ -96,9 +97,11 @@ class Canvas:
         """What was drawn: (rows, columns, 3)."""
         return np.asarray(self._image)
 
-    def save(self, path: str) -> None:
-        """Write a PNG."""
-        self._image.save(path, format="PNG", optimize=True)
+    def png(self) -> bytes:
+        """What was drawn, as a PNG."""
+        file = io.BytesIO()
+        self._image.save(file, format="PNG", optimize=True)
+        return file.getvalue()
 
 
 def number(value: float) -> str:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from comper.errors import ResourceError, UsageError, explaining_os_errors
+from comper.runs.files import write_new_file
 from comper.viewing.canvas import INSTALL_COMMAND, import_pillow
 
 Frames = Iterable[NDArray[np.uint8]]
@@ -27,7 +28,16 @@ def check_film(path: Path) -> None:
         raise UsageError(f"--out {path}: {'is a folder' if path.is_dir() else 'its folder is not there'}.")
     import_pillow()
     if path.suffix.lower() == ".mp4":
+        if not _is_utf8(path.absolute()):
+            raise UsageError(f"--out {path}: OpenCV needs a name in UTF-8. Choose another, or write a GIF.")
         _import_opencv()
+
+
+def _is_utf8(path: Path) -> bool:
+    try:
+        return bool(str(path).encode())
+    except UnicodeEncodeError:
+        return False
 
 
 def write_film(path: Path, frames: Frames, *, fps: float) -> None:
@@ -35,6 +45,8 @@ def write_film(path: Path, frames: Frames, *, fps: float) -> None:
     unfinished = path.with_name(f".unfinished-{os.getpid()}-{path.name}")
     try:
         with explaining_os_errors(path, is_typed=True):
+            unfinished.unlink(missing_ok=True)  # what is there may be a link: the writers would follow it
+            write_new_file(unfinished, b"")
             WRITERS[path.suffix.lower()](unfinished, iter(frames), fps)
             os.replace(unfinished, path)
     finally:

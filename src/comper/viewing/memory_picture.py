@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from comper.agents.agent import AgentSpec
 from comper.errors import UsageError, explaining_os_errors
 from comper.progress import show_progress as shown_progress
+from comper.runs.files import write_atomically
 from comper.runs.reader import read_run
 from comper.training.evaluation import Policy, open_policy
 from comper.training.options import NetworkMaker, OwnCode
@@ -72,7 +73,7 @@ def draw_memory(
     curves = [q_curve(memory, policies, int(row)) for row in shown]
     canvas = _drawn(policy, memory, shown, curves, sizes(memory, bytes_held(Path(run), memory.step)))
     with explaining_os_errors(path, is_typed=True):
-        canvas.save(str(path))
+        write_atomically(path, canvas.png())
     return path
 
 

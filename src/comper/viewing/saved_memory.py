@@ -22,6 +22,7 @@ from comper.runs.states import PARSING_ERRORS, unpack
 from comper.training.weights import checkpoint_at, whole_checkpoints
 from comper.viewing.nearest import NearestRows
 
+MAX_VISITS = 10**12
 WHY_NONE = "This run keeps no memory of transitions."
 
 
@@ -89,6 +90,13 @@ def _check(remembered: Remembered, frames: FrameStore, num_actions: int) -> None
     columns: list[NDArray[Any]] = [t.a, t.r, t.continues, *([] if remembered.visits is None else [remembered.visits])]
     if t.s.ndim != 2 or not t.s.shape[1] or t.s.shape != t.s_next.shape or any(c.shape != (n,) for c in columns):
         raise ValueError("the columns of the transitions differ in form")
+    if (
+        remembered.visits is not None
+        and not 1 <= remembered.visits.min(initial=1) <= remembered.visits.max(initial=1) <= MAX_VISITS
+    ):
+        raise ValueError("a set that was met less than once, or more often than anyone can count")
+    if remembered.q is not None and (remembered.q.ndim != 2 or not np.isfinite(remembered.q[:, -1:]).all()):
+        raise ValueError("Q-values that are none")
     if not (t.a.min(initial=0) >= 0 and t.a.max(initial=0) < num_actions):
         raise ValueError("an action that the environment does not have")
     frames.check_references(np.concatenate([t.s.ravel(), t.s_next.ravel()]))

@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 
 from comper.agents.agent import AgentSpec
 from comper.environments.environment import Environment, EnvironmentInfo
-from comper.errors import UsageError
+from comper.errors import StoppedError, UsageError
 from comper.progress import Progress
 from comper.progress import show_progress as shown_progress
 from comper.training.evaluation import Policy, open_policy
 from comper.training.options import NetworkMaker, OwnCode
+from comper.training.signals import StopRequest, stop_requests
 from comper.training.weights import HOW_TO_KEEP_CHECKPOINTS
 from comper.viewing.films import check_film, write_film
 from comper.viewing.saved_memory import WHY_NONE, MemorySearch, newest_checkpoint, read_memory
@@ -57,11 +58,12 @@ def watch(
     check_film(path)
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # environments that draw with pygame need no window
     own = OwnCode(agent, environment, network, tuple(trust))
-    policy, env = _open(Path(run), own, checkpoint=checkpoint, seed=seed, device=device)
-    scene = _scene(Path(run), policy, checkpoint, epsilon)
     max_frames = max(1, round(seconds * fps))
-    with shown_progress("Pictures", wanted=show_progress) as progress:
-        moments = _bounded(_play(policy, env, episodes=episodes, epsilon=epsilon), max_frames, progress)
+    # Heard from the first import of pygame on, which would take a signal that nobody hears for itself, and do nothing.
+    with stop_requests(("SIGTERM", "SIGHUP")) as request, shown_progress("Pictures", wanted=show_progress) as progress:
+        policy, env = _open(Path(run), own, checkpoint=checkpoint, seed=seed, device=device)
+        scene = _scene(Path(run), policy, checkpoint, epsilon)
+        moments = _bounded(_play(policy, env, episodes=episodes, epsilon=epsilon), max_frames, progress, request)
         write_film(path, map(scene.draw, moments), fps=fps)
     return path
 
@@ -90,9 +92,11 @@ def _memory_search(run: Path, info: EnvironmentInfo, step: int | None) -> tuple[
     return (None, WHY_NONE) if memory is None or not len(memory.remembered) else (MemorySearch(memory), "")
 
 
-def _bounded(moments: Iterator[Moment], most: int, progress: Progress) -> Iterator[Moment]:
+def _bounded(moments: Iterator[Moment], most: int, progress: Progress, request: StopRequest) -> Iterator[Moment]:
     done = 0
     for moment in moments:
+        if request.name is not None:
+            raise StoppedError(f"stopped by {request.name}: no film was written.")
         yield moment
         done += 1
         progress.update(done, most, f"score {moment.score:g}")
