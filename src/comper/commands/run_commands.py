@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import shutil
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -105,7 +107,8 @@ def _print_scores(folders: Sequence[Path], floors: Path | None = None, study: Pa
     from comper.report.scoreboard import scoreboard
 
     if folders:
-        print(scoreboard(folders, floors, study=study))
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+        print(scoreboard(folders, floors, study=study, width=width))
     return 0
 
 
