@@ -81,6 +81,9 @@ def add_floors(parser: argparse.ArgumentParser, argv: list[str]) -> None:
 
 
 def _floors(args: argparse.Namespace) -> int:
+    from comper.environments.families import needed_extras
+
+    require_extras("train", *needed_extras(args.environments))
     from comper.environments.floors import Floors, load_floors, measure_floor, save_floors
     from comper.output import print_line
     from comper.training.train import find_environments

@@ -125,6 +125,7 @@ def add_resume(parser: argparse.ArgumentParser, argv: list[str]) -> None:
 
 
 def _resume(args: argparse.Namespace) -> int:
+    require_extras("train")
     from comper.training.resume import resume, resume_weights_only
 
     if args.weights_only != (args.out is not None):

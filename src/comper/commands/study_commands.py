@@ -68,7 +68,7 @@ def _add_clusters(parser: argparse.ArgumentParser) -> None:
 
 
 def _study(args: argparse.Namespace) -> int:
-    require_extras("train", "report")  # before torch is imported, and not after hours of training
+    require_extras("train", "report", *_cluster_extras(args))  # before torch is imported, and not after hours of training
     from comper.commands.run_commands import print_all_scores
     from comper.studies.plan import read_plan
     from comper.studies.study import open_study, run_study
@@ -84,10 +84,10 @@ def _study(args: argparse.Namespace) -> int:
 
 
 def _search(args: argparse.Namespace) -> int:
+    require_extras("train", "optuna", *_cluster_extras(args))
     from comper.report.scoreboard import aligned
     from comper.studies.settings_search import SCORE, import_optuna, read_search, require_scored, run_search
 
-    require_extras("train")
     import_optuna()
     options, search = _options(args), read_search(args.plan, trusted=args.trust)
     out = args.out or Path("searches", search.plan.name)
@@ -108,6 +108,10 @@ def _search(args: argparse.Namespace) -> int:
     )
     print(printable(f"  {search.train_command(best.settings)}"))
     return 0
+
+
+def _cluster_extras(args: argparse.Namespace) -> list[str]:
+    return [name for name in ("ray", "slurm") if getattr(args, name)]
 
 
 def _shown(value: Any) -> str:

@@ -54,10 +54,11 @@ def learning_curves(summary: Summary) -> Iterator[Plot]:
             axes.set_xlim(left=0)
         label_outer(cells, "frames, thousands", "score", columns=CURVE_COLUMNS)
         sentence = (
-            f"Mean over trials of each one's mean score of the episodes that ended in a {CURVE_POINTS}th of the training; where "
-            f"episodes are few, in a longer part, with at least {EPISODES_PER_POINT} episodes of each trial on average. "
+            f"Mean over trials of each one's mean score of the episodes that ended in a {CURVE_POINTS}th of the training; "
+            f"where episodes are few, in a longer part, with at least {EPISODES_PER_POINT} episodes of each trial on average. "
             "Episodes that ended after the budget was spent count in the last. The band spans the lowest and the highest "
-            f"trial; the level line is the score without learning.{asterisk_sentence(games)}{changes_sentence(summary, agents)}"
+            "trial; the level line is the score without learning."
+            f"{asterisk_sentence(games)}{changes_sentence(summary, agents)}"
         )
         is_atari = name == ATARI
         file, section = ("learning_curves", LEARNING) if is_atari else (file_name("learning_curves", name), f"family-{name}")
@@ -207,6 +208,7 @@ def every_episode(summary: Summary) -> Iterator[Plot]:
     floor = "" if floors else " No floor has been measured here: what scores without learning is not known."
     sentence = (
         f"The score of every episode at the frame it ended, and the mean of the last {count} episodes: at its right end it "
-        f"is the score of the run.{floor}{asterisk_sentence([trial.game])}{changes_sentence(summary, summary.agents)}"
+        f"is the score of the run.{floor}{asterisk_sentence([trial.game])}"
+        f"{changes_sentence(summary, summary.agents, with_mark=False)}"
     )
     yield Plot("every_episode", "Every episode", sentence, figure, LEARNING)
