@@ -185,5 +185,6 @@ def _print_jobs(study: object, options: object) -> int:
         print(f"{job.variant}: {job.agent} on {trials}, {sum(status.budget for status in job.trials):,} frames")
     print(printable(summary(study, len(jobs), study.num_processes(options, device))))
     if jobs:
-        print(f"about {duration(estimate_seconds(study, options))} on this machine (hours:minutes:seconds)")
+        time = duration(estimate_seconds(study, options))
+        print(f"about {time} on this machine ({'hours:minutes:seconds' if time.count(':') > 1 else 'minutes:seconds'})")
     return 0
