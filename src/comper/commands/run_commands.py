@@ -29,7 +29,7 @@ def add_train(parser: argparse.ArgumentParser, argv: list[str]) -> None:
         "comper train paper --agent dqn --trials 5 --out runs",
         "comper train asterix --config my.toml --alignment max",
     )
-    parser.usage = "comper train ENV [ENV ...] [--agent A] [--frames N] [--seed N] [--trials T] [--out DIR] [option ...]"
+    parser.usage = "comper train ENV [ENV ...] [--agent A] [--frames N] [--out DIR] [option ...]"
     parser.set_defaults(run=_train)
     text = "a game (see `comper games`), gym:ID, minatar:GAME, minigrid:TASK, or my_module:make_env; `paper`: the eight games"
     parser.add_argument("environments", nargs="+", metavar="ENV", help=text)
