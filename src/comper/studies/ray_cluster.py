@@ -31,6 +31,9 @@ Files = dict[str, bytes]
 """Of a run folder: path below it -> content."""
 
 CONNECT_SECONDS = 10.0
+HTTP2_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+"""How a client begins: a fixed line, and a frame (type 4) with no settings."""
+PORT_HINT = "The port is the one that `ray start --head` prints, mostly 6379."
 TELL_SECONDS = 1.0
 TOKEN_FILE = ".ray-token"
 """In the folder of a variant while its jobs run: who reads the right one there sees the study."""
@@ -83,9 +86,10 @@ def _connected(ray: Any, address: str, num_processes: int) -> Iterator[None]:
     elif is_ours:
         check_answers(address)
         try:
-            ray.init(address=address, **quiet)
+            with _quiet_errors():
+                ray.init(address=address, **quiet)
         except (ConnectionError, ValueError, RuntimeError) as error:
-            raise UsageError(f"--ray {address}: no Ray cluster there ({_first_line(error)}).") from None
+            raise UsageError(f"--ray {address}: no Ray cluster there ({_first_line(error)}). {PORT_HINT}") from None
     try:
         yield
     finally:
@@ -93,16 +97,43 @@ def _connected(ray: Any, address: str, num_processes: int) -> Iterator[None]:
             ray.shutdown()
 
 
+@contextmanager
+def _quiet_errors() -> Iterator[None]:
+    """Drop what Ray's compiled part writes to standard error: a warning every second, though an exception follows."""
+    kept = os.dup(2)
+    with open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
 def check_answers(address: str) -> None:
-    """Refuse an address at which nobody listens."""
+    """Refuse an address at which nobody listens, or not Ray: for another service's answer it would wait forever."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
         raise UsageError(f"--ray {address}: an address is HOST:PORT, as `ray start --head` prints it.")
     try:
-        socket.create_connection((host, int(port)), timeout=CONNECT_SECONDS).close()
+        connection = socket.create_connection((host, int(port)), timeout=CONNECT_SECONDS)
     except OSError as error:
         reason = error.strerror or str(error)
         raise UsageError(f"--ray {address}: nobody answers there ({reason}). Is the head node up?") from None
+    with connection:
+        if not _speaks_http2(connection):
+            raise UsageError(f"--ray {address}: what listens there is not Ray. {PORT_HINT}")
+
+
+def _speaks_http2(connection: socket.socket) -> bool:
+    """Whether a server greets as Ray's do, with a frame of settings; one behind TLS is taken for Ray."""
+    if os.environ.get("RAY_USE_TLS", "0") == "1":
+        return True
+    try:
+        connection.sendall(HTTP2_GREETING)
+        return connection.recv(9)[3:4] == b"\x04"
+    except OSError:
+        return False
 
 
 def _first_line(error: BaseException) -> str:
