@@ -73,14 +73,11 @@ ATARI: dict[str, Any] = {
 SHIFTS = ATARI | {"shift_pixels": 4}
 FOUR = SHIFTS | {"updates_at_a_time": 4}
 ATARI_TUNE: Agents = {
-    "graph": ("comper", ATARI),
     "shifts": ("comper", SHIFTS),
     "shifts-4-updates": ("comper", FOUR),
     "shifts-4-updates-3-steps": ("comper", FOUR | {"targets": "steps"}),
-    "shifts-4-updates-trust-0.8": ("comper", FOUR | {"trust": 0.8}),
     "single-shifts-4-updates": ("comper", FOUR | {"observation": "single"}),
     "single-shifts-4-updates-delta-1": ("comper", FOUR | {"observation": "single", "similarity_threshold": 1}),
-    "single-shifts-4-updates-delta-2": ("comper", FOUR | {"observation": "single", "similarity_threshold": 2}),
     "ddqn": ("ddqn", {}),
 }
 

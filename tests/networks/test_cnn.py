@@ -16,9 +16,12 @@ STRIDES = {8: 4, 4: 2, 3: 1}
 """Of each kernel size that our networks use."""
 
 
-def population(observation: ObservationSpec, trials: int = 1, *, stacked: bool = False) -> Population:
+def population(
+    observation: ObservationSpec, trials: int = 1, *, stacked: bool = False, first_bias: bool = True, duelling: bool = False
+) -> Population:
     rngs = [np.random.default_rng(seed) for seed in range(trials)]
-    return Population(make_q_network(observation, 18), rngs, CPU, stacked=stacked)
+    network = make_q_network(observation, 18, first_bias=first_bias, duelling=duelling)
+    return Population(network, rngs, CPU, stacked=stacked)
 
 
 def pixels(*shape: int) -> Tensor:
@@ -132,10 +135,15 @@ def test_stacked_parameters_compute_what_each_trial_computes_alone(observation: 
     torch.testing.assert_close(together(frames, trials=[0, 1, 2]), expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("shape", [(84, 84), (30, 30)])
-def test_stacked_gradients_equal_those_of_each_trial_alone(shape: tuple[int, int]) -> None:
-    frames = pixels(2, 3, 1, *shape)
-    together, alone = population(ObservationSpec(shape), 2, stacked=True), population(ObservationSpec(shape), 2)
+@pytest.mark.parametrize("duelling", [False, True], ids=["plain", "duelling"])
+@pytest.mark.parametrize("first_bias", [True, False], ids=["with first bias", "without"])
+@pytest.mark.parametrize("observation", [ObservationSpec((84, 84), 4), ObservationSpec((30, 30)), ObservationSpec((6, 6, 21))])
+def test_stacked_gradients_equal_those_of_each_trial_alone(
+    observation: ObservationSpec, *, first_bias: bool, duelling: bool
+) -> None:
+    frames = pixels(2, 3, observation.history_length, *observation.shape)
+    together = population(observation, 2, stacked=True, first_bias=first_bias, duelling=duelling)
+    alone = population(observation, 2, first_bias=first_bias, duelling=duelling)
     loss = together.forward(0, frames).square().sum()
     stacked = torch.autograd.grad(loss, list(together.groups[0].values()))
     for i in range(2):

@@ -212,7 +212,8 @@ class CNN(nn.Module):
         """The hidden layer's outputs for images (..., H, W, channels)."""
         x = images.movedim(-1, -3)
         for layer in self._convolutions:
-            x = layer.forward(x, scale).relu_()  # `forward`: a module's `__call__` takes longer
+            x = layer.forward(x, scale)  # `forward`: a module's `__call__` takes longer
+            x = x.relu() if layer.bias is None else x.relu_()  # without a bias it may be a view, which stays as it is
             scale = 1.0
         return self.Dense1.forward(x.movedim(-3, -1).flatten(-3)).relu()
 
