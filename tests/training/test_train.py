@@ -133,8 +133,9 @@ def test_an_agent_without_a_method_it_needs_is_refused(tmp_path: Path) -> None:
     class Half(Agent):
         def __init__(self, config: AgentConfig, task: Task, trials: Sequence[TrialSetup], *, device: Any) -> None: ...
 
+    half: Any = Half
     with pytest.raises(UsageError, match="The agent half lacks act"):
-        train(Light, AgentSpec("half", "half an agent", Half, AgentConfig()), out=tmp_path, frames=100, **QUICK)
+        train(Light, AgentSpec("half", "half an agent", half, AgentConfig()), out=tmp_path, frames=100, **QUICK)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from comper.report.facts import floor_at, num_scored_episodes
 from comper.report.figures.drawing import (
@@ -91,7 +92,7 @@ def learning_curve(trials: list[Trial], points: int = CURVE_POINTS) -> tuple[Arr
     return (edges[present] + edges[present + 1]) / 2, means.mean(axis=0), means.min(axis=0), means.max(axis=0)
 
 
-def _stretch_means(trial: Trial, edges: Array) -> tuple[Array, Array]:
+def _stretch_means(trial: Trial, edges: Array) -> tuple[NDArray[np.int64], Array]:
     """The stretches in which episodes of a trial ended, and their mean scores there."""
     stretch = np.clip(np.digitize(trial.episode_frames, edges, right=True) - 1, 0, len(edges) - 2)
     present = np.unique(stretch)
