@@ -27,6 +27,7 @@ model = DQN(
     buffer_size=100_000,
     learning_starts=min(10_000, steps // 2),
     seed=0,
+    verbose=1,  # a table every few episodes
     replay_buffer_class=CompactReplayBuffer,
     replay_buffer_kwargs={"compression": "zlib"},
 )

@@ -18,7 +18,7 @@ from comper.integrations.torchrl import CompactSampler, CompactStorage
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("steps", nargs="?", type=int, default=10_000, help="steps of the environment (default: %(default)s)")
 steps = parser.parse_args().steps
-env = gymnasium.make("MiniGrid-DoorKey-5x5-v0")
+env = gymnasium.make("MiniGrid-Empty-5x5-v0")
 
 buffer = TensorDictReplayBuffer(storage=CompactStorage(100_000), batch_size=32)
 by_set = TensorDictReplayBuffer(storage=buffer.storage, sampler=CompactSampler(), batch_size=32)
@@ -34,6 +34,7 @@ for _ in range(steps):
 
 print(buffer.storage)
 print(len(buffer.storage.sets), "different transitions")
-print("every transition equally likely:", buffer.sample()["next", "reward"].mean().item())
-print("every different one equally likely:", by_set.sample()["next", "reward"].mean().item())
+print("mean reward of 1,000 samples")
+print("  every transition equally likely:   ", round(buffer.sample(1000)["next", "reward"].mean().item(), 4))
+print("  every different one equally likely:", round(by_set.sample(1000)["next", "reward"].mean().item(), 4))
 buffer.dumps("minigrid_buffer")

@@ -21,6 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 DIST, PLACE = ROOT / "dist", ROOT / "build" / "release"
 CLEAN = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+CLEAN["WANDB_MODE"] = "offline"
 
 MEMORY = """
 import numpy as np
@@ -74,6 +75,14 @@ EXTRAS: dict[str, tuple[str, list[list[str]]]] = {
             ["comper", "memory", PONG, "--out", "memory.png", "--device", "cpu"],
         ],
     ),
+    "tensorboard": (
+        "train,gymnasium,tensorboard",
+        [["comper", "train", "gym:CartPole-v1", "--agent", "dqn", "--tensorboard", "curves", *SHORT]],
+    ),
+    "wandb": (
+        "train,gymnasium,wandb",
+        [["comper", "train", "gym:CartPole-v1", "--agent", "dqn", "--wandb", "trial", *SHORT]],
+    ),
     "sb3": ("sb3", [["python", "-c", SB3]]),
     "torchrl": ("torchrl", [["python", "-c", TORCHRL]]),
     "ray": ("train,gymnasium,report,ray", [["comper", "study", "plan.toml", "--ray", "--device", "cpu"]]),
@@ -93,19 +102,27 @@ REFUSED = {
 """What must fail with this advice, because an extra, or Slurm, is missing."""
 
 
+class ReleaseError(Exception):
+    """A command of the release did not do what it must."""
+
+
 def main() -> int:
-    """Build, check, install and try; the first failure ends it."""
+    """Build, check, install and try all; 1 where something failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"what to try: {', '.join(EXTRAS)}")
     names = parser.parse_args().names or list(EXTRAS)
     if unknown := set(names) - set(EXTRAS):
         parser.error(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(EXTRAS)}")
-    wheel = build()
+    wheel, failed = build(), 0
     for name in names:
         began = time.monotonic()
-        try_extra(name, wheel)
-        print(f"{name}: installed and used, {time.monotonic() - began:.0f} s", flush=True)
-    return 0
+        try:
+            try_extra(name, wheel)
+            outcome = "installed and used"
+        except ReleaseError as error:
+            failed, outcome = 1, f"FAILED\n{error}\n{name}: failed"
+        print(f"{name}: {outcome}, {time.monotonic() - began:.0f} s", flush=True)
+    return failed
 
 
 def build() -> Path:
@@ -138,8 +155,8 @@ def try_extra(name: str, wheel: Path) -> None:
     if name in REFUSED:
         (program, *words), says = REFUSED[name]
         result = subprocess.run([programs / program, *words], cwd=place, env=CLEAN, capture_output=True, text=True)
-        assert result.returncode == 2, result
-        assert says in result.stderr, result.stderr
+        if result.returncode != 2 or says not in result.stderr:
+            raise ReleaseError(f"{' '.join(words)}: code {result.returncode}, not 2 with {says!r}:\n{result.stderr}")
     run([python, "-m", "pip", "check", "--quiet"])
 
 
@@ -153,7 +170,7 @@ def run(command: list[str], place: Path = ROOT) -> None:
     """Run a command that must succeed; what it prints is shown where it does not."""
     result = subprocess.run(command, cwd=place, env=CLEAN, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if result.returncode:
-        raise SystemExit(f"{result.stdout}\n{' '.join(command[:6])}: exit code {result.returncode}")
+        raise ReleaseError(f"{result.stdout}\n{' '.join(command[:6])}: exit code {result.returncode}")
 
 
 if __name__ == "__main__":

@@ -109,7 +109,7 @@ def test_output_into_a_closed_pipe_is_no_error() -> None:
         (["train", "freeway", "--device", "tpu"], "auto, cpu, cuda"),
         (["train", "freeway", "--frames", "0"], "greater than 0"),
         (["train", "freeway", "--frames", "-5"], "greater than 0"),
-        (["train", "freeway", "--frames", "many"], "invalid whole number"),
+        (["train", "freeway", "--frames", "many"], "not a number like 20000"),
         (["train", "freeway", "--trials", "0"], "at least 1 trial"),
         (["train", "freeway", "--seed", "-1"], "a seed is 0 or more"),
         (["train", "freeway", "--workers", "-1"], "0 or more"),

@@ -16,6 +16,7 @@ FILES = {
     "users_module.py": "thing = 7\n_hidden = 8\n",
     "needy.py": "import no_such_library\n",
     "failing.py": "x = 1\ny = x / 0\n",
+    "broken.py": "x = 1\ndef (\n",
     "colorsys.py": "is_the_users = True\n",  # as a module of the standard library
 }
 
@@ -101,3 +102,13 @@ def test_all_that_is_missing_is_named_with_one_command(monkeypatch: pytest.Monke
 def test_what_is_no_name_of_a_module_is_refused(name: str) -> None:
     with pytest.raises(OutsideCodeError, match="is not the name of a Python module"):
         import_module_named(name)
+
+
+def test_a_module_that_is_not_python_is_named_with_its_line() -> None:
+    with pytest.raises(OutsideCodeError, match=r"^The module broken is not Python: invalid syntax \(broken.py, line 2\)\.$"):
+        import_module_named("broken")
+
+
+def test_the_name_of_a_file_is_answered_with_that_of_its_module() -> None:
+    with pytest.raises(OutsideCodeError, match=r"name its module, users_module, without \.py"):
+        load_object("users_module.py:thing", what="the agent")

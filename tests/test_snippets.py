@@ -41,7 +41,8 @@ def python_blocks(path: Path) -> list[str]:
 
 def commands(path: Path) -> list[str]:
     """The lines of code blocks that call `comper`, without their comments."""
-    lines = re.findall(r"^(?:    )?(comper .+)$", text_of(path), flags=re.MULTILINE)
+    text = re.sub(r" \\\n +", " ", text_of(path))  # a command may go on in the next line
+    lines = re.findall(r"^(?:    )?(comper .+)$", text, flags=re.MULTILINE)
     return [line.split("  #")[0].strip() for line in lines]
 
 

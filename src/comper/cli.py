@@ -29,7 +29,7 @@ from comper.errors import (
 from comper.output import unbreakable_streams
 
 EXIT_CODES = (
-    "exit codes: 0 done, 1 a defect, 2 wrong use, 3 damaged file, 4 disk or memory, 5 diverged, 6 locked, 130 interrupted"
+    "exit codes: 0 done, 1 a defect, 2 wrong use, 3 damaged file, 4 disk or memory,\n5 diverged, 6 locked, 130 interrupted"
 )
 PRINTING_COMMANDS = ("evaluate", "verify", "describe", "agents", "games", "floors", "completion")
 """What they print is what they were called for: where it is lost they fail. The others leave files, and keep their code."""
@@ -176,10 +176,10 @@ COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser, list[str]], No
     "search": ("try settings from ranges in a plan, and find the best (Optuna)", study_commands.add_search),
     "evaluate": ("play episodes with the weights of a run, without learning", result_commands.add_evaluate),
     "watch": ("film a run's agent, its Q-values and what it remembers", viewing_commands.add_watch),
-    "memory": ("draw what a run remembered: its most visited sets of similar transitions", viewing_commands.add_memory),
+    "memory": ("draw the most visited sets of similar transitions of a run", viewing_commands.add_memory),
     "report": ("tables, figures and one page from run folders", result_commands.add_report),
-    "verify": ("check every file of a run, and say what is damaged and what is still usable", result_commands.add_verify),
-    "describe": ("show an agent's layers, settings and where the paper states them", catalogue_commands.add_describe),
+    "verify": ("check every file of a run, and say what is damaged", result_commands.add_verify),
+    "describe": ("show an agent's layers, settings and their sources", catalogue_commands.add_describe),
     "agents": ("list the agents that can be trained", catalogue_commands.add_agents),
     "games": ("list the Atari games that can be played", catalogue_commands.add_games),
     "floors": ("measure what a random policy and each constant action score", catalogue_commands.add_floors),

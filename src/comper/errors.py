@@ -199,6 +199,12 @@ EXTRAS = {
     "minigrid": ("minigrid", "gymnasium"),
     "report": ("matplotlib", "jinja2"),
     "faiss": ("faiss",),
+    "watch": ("PIL",),
+    "ray": ("ray",),
+    "slurm": ("submitit",),
+    "optuna": ("optuna",),
+    "sb3": ("stable_baselines3",),
+    "torchrl": ("torchrl", "tensordict"),
 }
 """Extra of the package -> the modules that it brings and that work needs."""
 

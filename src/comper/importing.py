@@ -61,10 +61,15 @@ def import_module_named(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise OutsideCodeError(f"The module {name} needs {error.name}, which is not installed.") from error
+        if name.endswith(".py"):
+            raise OutsideCodeError(f"{name} is a file: name its module, {name.removesuffix('.py')}, without .py.") from error
         raise OutsideCodeError(
             f"There is no module {name} in this folder, and none is installed: run the command in the folder of {name}.py,"
             " or install its package."
         ) from error
+    except SyntaxError as error:
+        where = f"{os.path.basename(error.filename or name)}, line {error.lineno}"
+        raise OutsideCodeError(f"The module {name} is not Python: {error.msg} ({where}).") from error
     except Exception as error:  # the code of others
         last = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{os.path.basename(last.filename)}, line {last.lineno}"

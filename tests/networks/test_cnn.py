@@ -123,7 +123,7 @@ def test_a_network_that_does_not_fit_is_refused_with_a_sentence() -> None:
     check_q_network(make_q_network(observation, 3), (2, 4), 3)
     with pytest.raises(ValueError, match=r"gives \(2, 5\) for 2 states: expected Q-values of shape \(2, 3\)"):
         check_q_network(lambda: nn.Sequential(nn.Flatten(), nn.Linear(8, 5)), (2, 4), 3)
-    with pytest.raises(ValueError, match=r"cannot read states of shape \(2, 2, 4\)"):
+    with pytest.raises(ValueError, match=r"cannot read 2 states of shape \(2, 4\)"):
         check_q_network(lambda: nn.Sequential(nn.Flatten(), nn.Linear(4, 3)), (2, 4), 3)
 
 

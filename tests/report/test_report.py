@@ -104,7 +104,7 @@ def test_nothing_to_report_is_said(make_run: MakeRun, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="No run folders"):
         report([tmp_path], tmp_path / "out", progress=False)
     folder = make_run(finished=False)
-    with pytest.raises(UsageError, match="No run is finished yet"):
+    with pytest.raises(UsageError, match=r"No run is finished yet: 1 runs or was interrupted"):
         report([tmp_path], tmp_path / "out", progress=False)
     (folder / "manifest.json").write_text("{")
     with pytest.raises(DamagedFileError, match="No run can be reported"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from comper.cli import main
 from comper.errors import UsageError
+from comper.studies import ray_cluster
 from comper.studies.plan import Plan, read_plan
 from comper.studies.ray_cluster import RayRunner, check_answers, read_run_files, write_run_files
 from comper.studies.study import carry_out, open_study
@@ -105,6 +107,16 @@ def test_an_address_where_nobody_listens_is_refused_at_once(tmp_path: Path, caps
     for wrong in ("here", "host:", "host:99999", "host:x"):
         with pytest.raises(UsageError, match="an address is HOST:PORT"):
             check_answers(wrong)
+
+
+@pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n"])
+def test_another_service_at_the_address_is_not_taken_for_ray(answer: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_cluster, "CONNECT_SECONDS", 0.5)  # the first one never answers
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        threading.Thread(target=lambda: server.accept()[0].sendall(answer)).start()
+        with pytest.raises(UsageError, match=f"--ray {address}: what listens there is not Ray"):
+            check_answers(address)
 
 
 def test_a_run_travels_whole_and_old_checkpoints_do_not_stay(tmp_path: Path) -> None:

@@ -272,7 +272,7 @@ def test_without_optuna_the_extra_is_named(path: Path) -> None:
     program = "import sys; sys.modules['optuna'] = None; from comper.cli import main; sys.exit(main(sys.argv[1:]))"
     result = subprocess.run([sys.executable, "-c", program, "search", str(path)], capture_output=True, text=True, check=False)
     assert result.returncode == 2
-    assert 'comper search needs Optuna, which is not installed: pip install "comper[optuna]"' in result.stderr
+    assert 'Not installed: optuna. pip install "comper[optuna]"' in result.stderr
 
 
 def test_the_example_is_a_search() -> None:

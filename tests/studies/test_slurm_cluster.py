@@ -255,4 +255,4 @@ def test_without_submitit_the_extra_is_named() -> None:
     words = [sys.executable, "-c", program, "study", "paper", "--slurm", "--out", "nowhere"]
     result = subprocess.run(words, capture_output=True, text=True, check=False)
     assert result.returncode == 2
-    assert '--slurm needs submitit, which is not installed: pip install "comper[slurm]"' in result.stderr
+    assert 'Not installed: submitit. pip install "comper[slurm]"' in result.stderr

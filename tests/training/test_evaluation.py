@@ -148,7 +148,7 @@ def test_a_network_that_does_not_fit_is_refused_before_anything_is_written(tmp_p
     def blind(state_shape: tuple[int, ...], num_actions: int) -> torch.nn.Module:
         return torch.nn.Linear(999, num_actions)
 
-    for network, says in ((narrow, r"expected Q-values of shape \(2, 2\)"), (blind, "cannot read states of shape")):
+    for network, says in ((narrow, r"expected Q-values of shape \(2, 2\)"), (blind, "cannot read 2 states of shape")):
         with pytest.raises(UsageError, match=says):
             train(Light, "dqn", out=tmp_path, network=network, **SMALL, **QUICK)
     with pytest.raises(UsageError, match="has no network"):

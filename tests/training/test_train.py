@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from comper import Agent, AgentConfig, AgentSpec, Task, TrialSetup
 from comper.agents.registry import AGENTS
 from comper.cli import main
 from comper.environments.families import find_environment
@@ -114,11 +116,26 @@ def test_a_network_that_does_not_fit_is_refused_before_anything_is_written(tmp_p
     def blind(state_shape: tuple[int, ...], num_actions: int) -> torch.nn.Module:
         return torch.nn.Linear(999, num_actions)
 
-    for network, says in ((narrow, r"expected Q-values of shape \(2, 2\)"), (blind, "cannot read states of shape")):
+    def failing(state_shape: tuple[int, ...], num_actions: int) -> torch.nn.Module:
+        raise ValueError("no such layer")
+
+    cases = [(narrow, r"expected Q-values of shape \(2, 2\)"), (blind, "cannot read 2 states of shape")]
+    cases += [(failing, r"failing\(state_shape, num_actions\) fails \(ValueError: no such layer\)")]
+    for network, says in cases:
         with pytest.raises(UsageError, match=says):
             train(Light, "dqn", out=tmp_path, network=network, frames=400, **QUICK)
     with pytest.raises(UsageError, match="has no network"):
         train(Light, "random", out=tmp_path, frames=100, network=linear_network, **QUICK)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_agent_without_a_method_it_needs_is_refused(tmp_path: Path) -> None:
+    class Half(Agent):
+        def __init__(self, config: AgentConfig, task: Task, trials: Sequence[TrialSetup], *, device: Any) -> None: ...
+
+    half: Any = Half
+    with pytest.raises(UsageError, match="The agent half lacks act"):
+        train(Light, AgentSpec("half", "half an agent", half, AgentConfig()), out=tmp_path, frames=100, **QUICK)
     assert list(tmp_path.iterdir()) == []
 
 

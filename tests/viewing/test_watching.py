@@ -108,7 +108,7 @@ def test_wrong_use_gets_a_sentence(
         ("--episodes", "0"): "1 episode or more",
         ("--seconds", "0"): "at most 3,600 seconds",
         ("--fps", "1000"): "pictures per second",
-        ("--epsilon", "7"): "must be 0 to 1",
+        ("--epsilon", "7"): "epsilon must be 0 to 1",
         ("--checkpoint", "7"): "Its checkpoints: 100, 200.",
     }
     for words, says in cases.items():
@@ -116,6 +116,8 @@ def test_wrong_use_gets_a_sentence(
         assert says in capsys.readouterr().err
     assert main(["watch", str(tmp_path), "--out", str(tmp_path / "a.gif")]) == 2
     assert "not a run folder" in capsys.readouterr().err
+    assert main(["watch", str(compact_run.parent), "--out", str(tmp_path / "a.gif")]) == 2
+    assert f"Did you mean {compact_run}" in capsys.readouterr().err
     assert main(["watch", str(random_run), "--checkpoint", "5", "--out", str(tmp_path / "a.gif")]) == 2
     assert "learns nothing" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []

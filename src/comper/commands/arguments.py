@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -13,10 +14,16 @@ if TYPE_CHECKING:
     from comper.training.hooks import HookMaker
 
 
+NUMBERS = {"whole number": "a number like 20000 or 2e4", "float": "a number like 0.001 or 1e-3"}
+"""What argparse calls the types of values -> what may be typed."""
+
+
 class Parser(argparse.ArgumentParser):
     """argparse with one-sentence errors that come back as UsageError."""
 
     def error(self, message: str) -> NoReturn:
+        for what, plain in NUMBERS.items():
+            message = re.sub(rf"invalid {what} value: (.*)", rf"invalid {what} value: \1, not {plain}", message)
         raise UsageError(f"{message}. See `{self.prog} --help`.")
 
 

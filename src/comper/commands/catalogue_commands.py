@@ -81,6 +81,9 @@ def add_floors(parser: argparse.ArgumentParser, argv: list[str]) -> None:
 
 
 def _floors(args: argparse.Namespace) -> int:
+    from comper.environments.families import needed_extras
+
+    require_extras("train", *needed_extras(args.environments))
     from comper.environments.floors import Floors, load_floors, measure_floor, save_floors
     from comper.output import print_line
     from comper.training.train import find_environments
@@ -102,7 +105,7 @@ def _floors(args: argparse.Namespace) -> int:
         floors = floors.with_measured(spec.name, frames, floor)
         best = f"always {floor.best_constant}" if floor.constant >= floor.random.mean else "random policy"
         means = f"random {floor.random.mean:>10,.1f}  best constant {floor.constant:>10,.1f}"
-        print(f"{spec.name:<24}{means}  score without learning: {best}")
+        print(f"{spec.name:<24}{means}\n{'':<24}score without learning: {best}")
         if args.out is not None:
             save_floors(floors, args.out)
     if args.out is not None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from comper.commands.arguments import add_checkpoint, add_device, add_trust, example, folder
 from comper.errors import DamagedFileError, DivergedError, UsageError, printable
+from comper.importing import require_extras
 from comper.output import print_line
 from comper.settings import whole_number
 
@@ -38,6 +39,7 @@ def add_evaluate(parser: argparse.ArgumentParser, argv: list[str]) -> None:
 
 
 def _evaluate(args: argparse.Namespace) -> int:
+    require_extras("train")
     from comper.runs.folder import find_runs
     from comper.training.evaluation import evaluate
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import shutil
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,7 +29,7 @@ def add_train(parser: argparse.ArgumentParser, argv: list[str]) -> None:
         "comper train paper --agent dqn --trials 5 --out runs",
         "comper train asterix --config my.toml --alignment max",
     )
-    parser.usage = "comper train ENV [ENV ...] [--agent A] [--frames N] [--seed N] [--trials T] [--out DIR] [option ...]"
+    parser.usage = "comper train ENV [ENV ...] [--agent A] [--frames N] [--out DIR] [option ...]"
     parser.set_defaults(run=_train)
     text = "a game (see `comper games`), gym:ID, minatar:GAME, minigrid:TASK, or my_module:make_env; `paper`: the eight games"
     parser.add_argument("environments", nargs="+", metavar="ENV", help=text)
@@ -105,7 +107,8 @@ def _print_scores(folders: Sequence[Path], floors: Path | None = None, study: Pa
     from comper.report.scoreboard import scoreboard
 
     if folders:
-        print(scoreboard(folders, floors, study=study))
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+        print(scoreboard(folders, floors, study=study, width=width))
     return 0
 
 
@@ -122,6 +125,7 @@ def add_resume(parser: argparse.ArgumentParser, argv: list[str]) -> None:
 
 
 def _resume(args: argparse.Namespace) -> int:
+    require_extras("train")
     from comper.training.resume import resume, resume_weights_only
 
     if args.weights_only != (args.out is not None):

@@ -75,7 +75,7 @@ def _address(text: str) -> str:
 
 
 def _study(args: argparse.Namespace) -> int:
-    require_extras("train", "report")  # before torch is imported, and not after hours of training
+    require_extras("train", "report", *_cluster_extras(args))  # before torch is imported, and not after hours of training
     from comper.commands.run_commands import print_all_scores
     from comper.studies.plan import read_plan
     from comper.studies.study import open_study, run_study
@@ -91,10 +91,10 @@ def _study(args: argparse.Namespace) -> int:
 
 
 def _search(args: argparse.Namespace) -> int:
+    require_extras("train", "optuna", *_cluster_extras(args))
     from comper.report.scoreboard import aligned
     from comper.studies.settings_search import SCORE, import_optuna, read_search, require_scored, run_search
 
-    require_extras("train")
     import_optuna()
     options, search = _options(args), read_search(args.plan, trusted=args.trust)
     out = args.out or Path("searches", search.plan.name)
@@ -115,6 +115,10 @@ def _search(args: argparse.Namespace) -> int:
     )
     print(printable(f"  {search.train_command(best.settings)}"))
     return 0
+
+
+def _cluster_extras(args: argparse.Namespace) -> list[str]:
+    return [name for name in ("ray", "slurm") if getattr(args, name)]
 
 
 def _shown(value: Any) -> str:
@@ -188,5 +192,6 @@ def _print_jobs(study: object, options: object) -> int:
         print(f"{job.variant}: {job.agent} on {trials}, {sum(status.budget for status in job.trials):,} frames")
     print(printable(summary(study, len(jobs), study.num_processes(options, device))))
     if jobs:
-        print(f"about {duration(estimate_seconds(study, options))} on this machine (hours:minutes:seconds)")
+        time = duration(estimate_seconds(study, options))
+        print(f"about {time} on this machine ({'hours:minutes:seconds' if time.count(':') > 1 else 'minutes:seconds'})")
     return 0

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from comper.commands.arguments import add_checkpoint, add_trust, example, folder
 from comper.errors import printable
+from comper.importing import require_extras
 from comper.settings import whole_number
 
 
@@ -38,6 +39,7 @@ def add_watch(parser: argparse.ArgumentParser, argv: list[str]) -> None:
 
 
 def _watch(args: argparse.Namespace) -> int:
+    require_extras("train", "watch")
     from comper.viewing.watching import watch
 
     path = watch(
@@ -66,6 +68,7 @@ def add_memory(parser: argparse.ArgumentParser, argv: list[str]) -> None:
 
 
 def _memory(args: argparse.Namespace) -> int:
+    require_extras("train", "watch")
     from comper.viewing.memory_picture import draw_memory
 
     path = draw_memory(

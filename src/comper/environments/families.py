@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import importlib.util
 import re
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -87,6 +88,9 @@ def _find_outside(name: str) -> EnvironmentSpec:
     try:
         return user.find_in_module(name)
     except UsageError as error:
+        root = prefix.partition(".")[0]
+        if root.isidentifier() and importlib.util.find_spec(root) is not None:
+            raise  # the module is there: its name was no slip
         near = _nearest(name)
         raise UsageError(f"{error} Did you mean {' or '.join(near)}?" if near else str(error)) from error
 

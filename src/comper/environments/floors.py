@@ -173,7 +173,9 @@ def load_floors(path: Path = FLOORS_FILE) -> Floors:
             raise ValueError("not an ordinary file, or too large a one")  # nobody waits for a pipe, or reads /dev/zero
         return floors_from_json(json.loads(path.read_bytes()))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise DamagedFileError(f"{path}: cannot be read as floors ({type(error).__name__}: {error}).") from None
+        raise DamagedFileError(
+            f"{path}: cannot be read as floors ({type(error).__name__}: {error}). Name another file."
+        ) from None
 
 
 def save_floors(floors: Floors, path: Path) -> None:
@@ -357,8 +359,12 @@ def _play(
             else:
                 running.remove(trial)
                 done = len(tasks) - len(running)
-                say(f"{done} of {len(tasks)}: {tasks[trial].policy}, mean {np.mean(scores[trial]):,.1f}")
+                say(f"{done} of {len(tasks)}: {_title(tasks[trial].policy)}, mean {np.mean(scores[trial]):,.1f}")
     return scores
+
+
+def _title(policy: str) -> str:
+    return policy if policy == RANDOM else f"always {policy}"
 
 
 def _require_end(name: str, policy: str, num_steps: int) -> None:

@@ -95,7 +95,10 @@ def make_encoder(name: str, space: Any) -> Encoder:
     if isinstance(space, spaces.Discrete):
         return OneHotEncoder(int(space.start), (int(space.n),))
     if not isinstance(space, spaces.Box):
-        raise UsageError(f"{name} has the observations {space}; only a Box or a Discrete space can be learned from.")
+        raise UsageError(
+            f"{name} has the observations {space}; only a Box or a Discrete space can be learned from. "
+            "A wrapper can make it one, such as gymnasium.wrappers.FlattenObservation."
+        )
     dtype = np.dtype(np.float32) if space.dtype == np.float64 else np.dtype(space.dtype)
     return BoxEncoder(name, tuple(space.shape), dtype)
 
@@ -113,7 +116,10 @@ class GymnasiumGame:
     def __init__(self, name: str, env: Any, encoder: Encoder | None = None) -> None:
         gymnasium = import_gymnasium()
         if not isinstance(env.action_space, gymnasium.spaces.Discrete):
-            raise UsageError(f"{name} has the actions {env.action_space}; only Discrete ones can be chosen from.")
+            raise UsageError(
+                f"{name} has the actions {env.action_space}; only Discrete ones can be chosen from. Wrap it in a "
+                "gymnasium.ActionWrapper whose action_space is Discrete: each number stands for one of its actions."
+            )
         self._name, self._env = name, env
         self._encode = make_encoder(name, env.observation_space) if encoder is None else encoder
         self._first_action = int(env.action_space.start)

@@ -153,7 +153,9 @@ def _values_of(module: nn.Module, states: Tensor) -> Any:
     try:
         return module(states)
     except (RuntimeError, ValueError) as error:
-        raise ValueError(f"The network cannot read states of shape {tuple(states.shape)} ({error}).") from error
+        raise ValueError(
+            f"The network cannot read {len(states)} states of shape {tuple(states.shape[1:])} ({error})."
+        ) from error
 
 
 class Duelling(Linear):

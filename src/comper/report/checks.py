@@ -243,10 +243,10 @@ def overshoots(summary: Summary) -> list[Finding]:
         most, trial = max(overshot, key=lambda pair: pair[0])
         if most >= SMALL_OVERSHOOT:
             mean = float(np.mean([share for share, _ in overshot]))
-            text = (
-                f"{agent}: trials play the running episode out and so exceed their frame budget by {mean:.1%} on average, "
-                f"at most {most:.1%} ({game_title(trial.game)}, seed {trial.seed})."
-            )
+            share = f"{most:.1%}"
+            if len(overshot) > 1:
+                share = f"{mean:.1%} on average, at most {most:.1%} ({game_title(trial.game)}, seed {trial.seed})"
+            text = f"{agent}: the episode that runs when the frame budget is spent is played out, which exceeds it by {share}."
             findings.append(Finding(NOTE, "overshoot", text))
     return findings
 

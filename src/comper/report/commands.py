@@ -78,14 +78,14 @@ def run_import(args: argparse.Namespace) -> int:
 COMMANDS = {
     "report": Command(
         "run folders to tables, figures and one page",
-        "Write one self-contained page, its tables (CSV, LaTeX) and its figures (SVG, PNG) from run folders. Damaged runs "
-        "are left out and named, and the exit code is 3.\n\nexample:\n  comper report runs --out report",
+        "Write one self-contained page, its tables (CSV, LaTeX) and its figures (SVG,\nPNG) from run folders. Damaged runs "
+        "are left out and named, and the exit\ncode is 3.\n\nexample:\n  comper report runs --out report",
         add_report_arguments,
         run_report,
     ),
     "import-release": Command(
         "the logs published with the paper to run folders",
-        "Turn the logs published with the paper (JSON lines, one progress.json per trial) into ordinary run folders.\n\n"
+        "Turn the logs published with the paper (JSON lines, one\nprogress.json per trial) into ordinary run folders.\n\n"
         "example:\n  comper import-release released-logs/single_frames --agent released-single --out runs",
         add_import_arguments,
         run_import,

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from comper.errors import DamagedFileError, UsageError, explaining_os_errors
+from comper.errors import DamagedFileError, UsageError, counted, explaining_os_errors
 from comper.progress import show_progress
 from comper.report.checks import check
 from comper.report.facts import all_floors
@@ -76,7 +76,8 @@ def _require_trials(runs: Runs) -> None:
         raise DamagedFileError(
             f"No run can be reported. {damage[0].text}" + (f" And {len(damage) - 1} more." if damage[1:] else "")
         )
-    raise UsageError(f"No run is finished yet: {len(runs.running)} are still running.")
+    going = counted(len(runs.running), "runs or was", "run or were")
+    raise UsageError(f"No run is finished yet: {going} interrupted. `comper resume` continues what was interrupted.")
 
 
 def _files(page: str, tables: list[Table], figures: list[Drawn]) -> dict[str, bytes]:

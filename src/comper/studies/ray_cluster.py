@@ -6,7 +6,6 @@ checkpoint; the driver keeps it. Either way a dead worker's job goes on from its
 
 from __future__ import annotations
 
-import contextlib
 import os
 import secrets
 import shutil
@@ -15,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import chdir, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -33,6 +32,9 @@ Files = dict[str, bytes]
 """Of a run folder: path below it -> content."""
 
 CONNECT_SECONDS = 10.0
+HTTP2_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+"""How a client begins: a fixed line, and a frame (type 4) with no settings."""
+PORT_HINT = "The port is the one that `ray start --head` prints, mostly 6379."
 TELL_SECONDS = 1.0
 TOKEN_FILE = ".ray-token"
 """In the folder of a variant while its jobs run: who reads the right one there sees the study."""
@@ -80,7 +82,7 @@ def _connected(ray: Any, address: str, num_processes: int) -> Iterator[None]:
         check_answers(address)
     if is_ours:
         # Ray has its workers look for every module in the folder of the driver first, where anything may lie.
-        with contextlib.chdir(sys.prefix):
+        with chdir(sys.prefix):
             _connect(ray, address, num_processes)
     try:
         yield
@@ -92,23 +94,51 @@ def _connected(ray: Any, address: str, num_processes: int) -> Iterator[None]:
 def _connect(ray: Any, address: str, num_processes: int) -> None:
     quiet = {"log_to_driver": False, "logging_level": "ERROR"}
     try:
-        ray.init(address=address, **quiet)
+        with _quiet_errors() if address != "auto" else nullcontext():
+            ray.init(address=address, **quiet)
     except (ConnectionError, ValueError, RuntimeError) as error:
         if address != "auto" or not isinstance(error, ConnectionError):
-            raise UsageError(f"--ray {address}: no Ray cluster there ({_first_line(error)}).") from None
+            raise UsageError(f"--ray {address}: no Ray cluster there ({_first_line(error)}). {PORT_HINT}") from None
         ray.init(num_cpus=num_processes, include_dashboard=False, **quiet)
 
 
+@contextmanager
+def _quiet_errors() -> Iterator[None]:
+    """Drop what Ray's compiled part writes to standard error: a warning every second, though an exception follows."""
+    kept = os.dup(2)
+    with open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
 def check_answers(address: str) -> None:
-    """Refuse an address at which nobody listens."""
+    """Refuse an address at which nobody listens, or not Ray: for another service's answer it would wait forever."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
         raise UsageError(f"--ray {address}: an address is HOST:PORT, as `ray start --head` prints it.")
     try:
-        socket.create_connection((host, int(port)), timeout=CONNECT_SECONDS).close()
+        connection = socket.create_connection((host, int(port)), timeout=CONNECT_SECONDS)
     except (OSError, UnicodeError) as error:  # a name that cannot be one is the latter
         reason = getattr(error, "strerror", None) or str(error)
         raise UsageError(f"--ray {address}: nobody answers there ({reason}). Is the head node up?") from None
+    with connection:
+        if not _speaks_http2(connection):
+            raise UsageError(f"--ray {address}: what listens there is not Ray. {PORT_HINT}")
+
+
+def _speaks_http2(connection: socket.socket) -> bool:
+    """Whether a server greets as Ray's do, with a frame of settings; one behind TLS is taken for Ray."""
+    if os.environ.get("RAY_USE_TLS", "0") == "1":
+        return True
+    try:
+        connection.sendall(HTTP2_GREETING)
+        return connection.recv(9)[3:4] == b"\x04"
+    except OSError:
+        return False
 
 
 def _first_line(error: BaseException) -> str:

@@ -18,7 +18,7 @@ from comper.environments.floors import Floors, all_floors, floor_for
 from comper.errors import DivergedError, UsageError, counted
 from comper.memory.frames import FrameStore, ObservationHistory
 from comper.progress import show_progress as shown_progress
-from comper.runs.folder import MANIFEST_FILE
+from comper.runs.folder import MANIFEST_FILE, find_runs
 from comper.runs.manifest import Manifest
 from comper.runs.states import check_same_shapes
 from comper.training.options import NetworkMaker, OwnCode, RunOptions, RunSettings, recorded_environment, recorded_settings
@@ -221,7 +221,7 @@ def evaluate(
     if not 1 <= episodes <= MAX_EPISODES:
         raise UsageError(f"episodes = {episodes}: must be 1 or more.")
     if not 0 <= epsilon <= 1 or seed < 0:
-        raise UsageError(f"epsilon = {epsilon}, seed = {seed}: must be 0 to 1, and 0 or more.")
+        raise UsageError(f"epsilon = {epsilon}, seed = {seed}: epsilon must be 0 to 1, and seed 0 or more.")
     own = OwnCode(agent, environment, network, tuple(trust))
     known = None if floors is None else all_floors(Path(floors))
     policy, env = open_policy(Path(run), own, checkpoint=checkpoint, seed=seed, device=device)
@@ -244,6 +244,11 @@ def _floor(policy: Policy, run: Path, measured: Floors | None) -> float | None:
     return policy.info.floor if policy.info.floor is not None else Manifest.read(run).floor
 
 
+def _nearest_run(folder: Path) -> str:
+    below = find_runs([folder]) if folder.is_dir() else []
+    return f"Did you mean {below[0]}?" if below else "One is called like runs/dqn/freeway/seed-0."
+
+
 def open_policy(
     run: Path,
     own: OwnCode,
@@ -255,7 +260,7 @@ def open_policy(
 ) -> tuple[Policy, Environment]:
     """The policy of a run, and an environment to play in, which holds each action as long as in training or as wanted."""
     if not os.path.lexists(run / MANIFEST_FILE):
-        raise UsageError(f"{run}: not a run folder. One is called like runs/dqn/freeway/seed-0.")
+        raise UsageError(f"{run}: not a run folder. {_nearest_run(run)}")
     manifest = Manifest.read(run)
     manifest.require_this_format(run)
     settings = recorded_settings(run, manifest, own)

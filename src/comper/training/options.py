@@ -16,7 +16,7 @@ from comper.environments.atari import AtariSettings
 from comper.environments.environment import EnvironmentInfo, EnvironmentSettings, EnvironmentSpec
 from comper.environments.families import family_settings, find_environment, outside_module
 from comper.environments.floors import Floors
-from comper.errors import DamagedFileError, OutsideCodeError, UsageError
+from comper.errors import ComperError, DamagedFileError, OutsideCodeError, UsageError
 from comper.importing import is_outside_name, load_object
 from comper.processes import can_start_processes, usable_cores
 from comper.protocol import AgentConfig
@@ -224,12 +224,21 @@ def _check_network(make: NetworkMaker, state_shape: tuple[int, ...], num_actions
     from comper.networks.cnn import check_q_network
 
     try:
-        check_q_network(partial(make, state_shape, num_actions), state_shape, num_actions)
+        check_q_network(partial(_made_network, make, state_shape, num_actions), state_shape, num_actions)
     except ValueError as error:
         raise UsageError(str(error)) from None
+    except ComperError:
+        raise
+    except Exception as error:  # the code of others
+        raise OutsideCodeError(f"The network fails ({type(error).__name__}: {error}).") from error
+
+
+def _made_network(make: NetworkMaker, state_shape: tuple[int, ...], num_actions: int) -> Any:
+    try:
+        return make(state_shape, num_actions)
     except Exception as error:  # the code of others
         reason = f"{type(error).__name__}: {error}"
-        raise OutsideCodeError(f"make_network(state_shape, num_actions) fails ({reason}).") from error
+        raise OutsideCodeError(f"{_name_of(make)}(state_shape, num_actions) fails ({reason}).") from error
 
 
 def _checked_name(name: str, where: str) -> str:
@@ -241,10 +250,16 @@ def _checked_name(name: str, where: str) -> str:
 def named_agent(agent: str | AgentSpec, trusted: Trusted = None) -> tuple[str, AgentSpec]:
     """An agent with the name under which a run records it."""
     if isinstance(agent, AgentSpec):
-        return f"{FROM_PYTHON}{agent.name}", agent
+        return f"{FROM_PYTHON}{agent.name}", _whole(agent)
     if not isinstance(agent, str):
         raise UsageError(f"The agent is a {type(agent).__name__}: give its name, or an AgentSpec.")
-    return agent, find_agent(agent, trusted=trusted)
+    return agent, _whole(find_agent(agent, trusted=trusted))
+
+
+def _whole(agent: AgentSpec) -> AgentSpec:
+    if lacking := sorted(getattr(agent.agent, "__abstractmethods__", ())):
+        raise UsageError(f"The agent {agent.name} lacks {', '.join(lacking)}: its class must have each of them as a method.")
+    return agent
 
 
 def default_settings(spec: AgentSpec, environment: EnvironmentSettings) -> tuple[AgentConfig, EnvironmentSettings]:

@@ -156,7 +156,7 @@ def _drawn(
 
 
 def _draw_histogram(canvas: Canvas, x: int, y: int, visits: NDArray[np.int64]) -> None:
-    """How many sets were visited how often: once, twice, 3 to 4 times, 5 to 8 and so on; lengths are logarithmic."""
+    """How many sets were visited how often: once, twice, 3 to 4 times, 5 to 8 and so on."""
     canvas.text(x, y, "sets by visits", size=15, colour=MUTED)
     doublings = np.ceil(np.log2(visits)).astype(np.int64)
     counts = np.bincount(doublings)[:5]
@@ -165,7 +165,7 @@ def _draw_histogram(canvas: Canvas, x: int, y: int, visits: NDArray[np.int64]) -
     for place, (name, count) in enumerate([*zip(names, counts.tolist(), strict=True), *([("more", rest)] if rest else [])]):
         top = y + 12 + 16 * place
         canvas.text(x + 44, top + 11, name, size=12, colour=MUTED, anchor="rs")
-        length = 240 * np.log1p(count) / np.log1p(len(visits))
+        length = 240 * count / max(*counts, rest, 1)
         canvas.box(x + 54, top, length, 12, colour=BLUE, radius=2)
         canvas.text(x + 62 + length, top + 11, f"{count:,}", size=12)
 

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from comper.environments.environment import Environment
 from comper.errors import ComperError, OutsideCodeError, UsageError
+from comper.viewing.grids import grid_picture, is_grid
 
 Picture = NDArray[np.uint8]
 """(rows, columns, 3), red, green and blue."""
@@ -66,7 +67,9 @@ def _image(observation: NDArray[Any]) -> Picture:
     num_channels = image.shape[2]
     if image.dtype != np.bool_ and num_channels in (1, 3):
         return np.ascontiguousarray(np.broadcast_to(_bytes(image), (*image.shape[:2], 3)))
-    # A channel for each kind of thing, as in MinAtar and MiniGrid: the first that is there shows.
+    if is_grid(image):
+        return grid_picture(image)
+    # A channel for each kind of thing, as in MinAtar: the first that is there shows.
     colours = COLOURS[image.argmax(axis=2) % len(COLOURS)]
     return np.where(image.any(axis=2, keepdims=True), colours, BACKGROUND)
 

@@ -54,7 +54,7 @@ def watch(
         rule = f"there must be 1 episode or more, at most {MAX_SECONDS:,} seconds, and 1 to {MAX_FPS} pictures per second"
         raise UsageError(f"episodes = {episodes}, seconds = {seconds:g}, fps = {fps:g}: {rule}.")
     if not 0 <= epsilon <= 1 or seed < 0:
-        raise UsageError(f"epsilon = {epsilon}, seed = {seed}: must be 0 to 1, and 0 or more.")
+        raise UsageError(f"epsilon = {epsilon}, seed = {seed}: epsilon must be 0 to 1, and seed 0 or more.")
     check_film(path)
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # environments that draw with pygame need no window
     own = OwnCode(agent, environment, network, tuple(trust))

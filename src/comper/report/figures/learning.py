@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from comper.report.facts import floor_at, num_scored_episodes
 from comper.report.figures.drawing import (
@@ -54,10 +55,11 @@ def learning_curves(summary: Summary) -> Iterator[Plot]:
             axes.set_xlim(left=0)
         label_outer(cells, "frames, thousands", "score", columns=CURVE_COLUMNS)
         sentence = (
-            f"Mean score of the episodes that ended in each {CURVE_POINTS}th of the training, over all trials; where episodes "
-            f"are few, of longer parts, each with at least {EPISODES_PER_POINT} episodes per trial on average. Episodes that "
-            "ended after the budget was spent count in the last. The band spans minimum and maximum; the level line is the "
-            f"score without learning.{asterisk_sentence(games)}{changes_sentence(summary, agents)}"
+            f"Mean over trials of each one's mean score of the episodes that ended in a {CURVE_POINTS}th of the training; "
+            f"where episodes are few, in a longer part, with at least {EPISODES_PER_POINT} episodes of each trial on average. "
+            "Episodes that ended after the budget was spent count in the last. The band spans the lowest and the highest "
+            "trial; the level line is the score without learning."
+            f"{asterisk_sentence(games)}{changes_sentence(summary, agents)}"
         )
         is_atari = name == ATARI
         file, section = ("learning_curves", LEARNING) if is_atari else (file_name("learning_curves", name), f"family-{name}")
@@ -74,20 +76,27 @@ def _draw_curve(axes: Any, summary: Summary, agent: str, game: str) -> None:
 
 
 def learning_curve(trials: list[Trial], points: int = CURVE_POINTS) -> tuple[Array, Array, Array, Array]:
-    """Frames, mean, minimum and maximum of the scores in equal stretches of the budget; empty ones are left out.
+    """Frames, and mean, minimum and maximum over trials of each one's mean score, in equal stretches of the budget.
 
-    Where episodes are few there are fewer stretches, so that a point is the mean of several episodes and not of one. The
-    few that end after the budget is spent count in the last stretch: alone they would make a spike.
+    A trial counts once, however many episodes it has: where good policies have short episodes, the few trials that learn have
+    most of them. A trial without an episode in a stretch counts with what lies between its neighbours; stretches without any
+    are left out. Where episodes are few there are fewer stretches, so that a point is the mean of several. Those that end
+    after the budget is spent count in the last stretch: alone they would make a spike.
     """
-    frames = np.concatenate([trial.episode_frames for trial in trials])
-    scores = np.concatenate([trial.scores for trial in trials])
-    points = min(points, max(1, scores.size // (EPISODES_PER_POINT * len(trials))))
-    edges = np.linspace(0, min(_budget(trials), frames.max()), points + 1)
-    stretch = np.clip(np.digitize(frames, edges, right=True) - 1, 0, points - 1)
+    fewest = min(trial.scores.size for trial in trials)
+    points = min(points, max(1, fewest // EPISODES_PER_POINT))
+    edges = np.linspace(0, min(_budget(trials), max(trial.episode_frames.max() for trial in trials)), points + 1)
+    parts = [_stretch_means(trial, edges) for trial in trials]
+    present = np.unique(np.concatenate([stretches for stretches, _ in parts]))
+    means = np.array([np.interp(present, stretches, values) for stretches, values in parts])
+    return (edges[present] + edges[present + 1]) / 2, means.mean(axis=0), means.min(axis=0), means.max(axis=0)
+
+
+def _stretch_means(trial: Trial, edges: Array) -> tuple[NDArray[np.int64], Array]:
+    """The stretches in which episodes of a trial ended, and their mean scores there."""
+    stretch = np.clip(np.digitize(trial.episode_frames, edges, right=True) - 1, 0, len(edges) - 2)
     present = np.unique(stretch)
-    parts = [scores[stretch == index] for index in present]
-    mean, low, high = (np.array([reduce(part) for part in parts]) for reduce in (np.mean, np.min, np.max))
-    return (edges[present] + edges[present + 1]) / 2, mean, low, high
+    return present, np.array([trial.scores[stretch == index].mean() for index in present])
 
 
 def _budget(trials: list[Trial]) -> float:
@@ -200,6 +209,7 @@ def every_episode(summary: Summary) -> Iterator[Plot]:
     floor = "" if floors else " No floor has been measured here: what scores without learning is not known."
     sentence = (
         f"The score of every episode at the frame it ended, and the mean of the last {count} episodes: at its right end it "
-        f"is the score of the run.{floor}{asterisk_sentence([trial.game])}{changes_sentence(summary, summary.agents)}"
+        f"is the score of the run.{floor}{asterisk_sentence([trial.game])}"
+        f"{changes_sentence(summary, summary.agents, with_mark=False)}"
     )
     yield Plot("every_episode", "Every episode", sentence, figure, LEARNING)

@@ -73,10 +73,11 @@ def family_tables(summary: Summary) -> Iterator[Table]:
         yield Table(file_name("scores", name), f"Scores: {FAMILIES[name]}", sentence, columns, rows, f"family-{name}")
 
 
-def changes_sentence(summary: Summary, agents: list[str]) -> str:
+def changes_sentence(summary: Summary, agents: list[str], *, with_mark: bool = True) -> str:
     """The settings of each of these agents that differ from its preset's; empty where none do."""
     changed = [f"{agent}: {'; '.join(summary.changes[agent])}" for agent in agents if agent in summary.changes]
-    return f" {MARK} Not with the settings of its preset. {'. '.join(changed)}." if changed else ""
+    sign = f" {MARK}" if with_mark else ""
+    return f"{sign} Not with the settings of its preset. {'. '.join(changed)}." if changed else ""
 
 
 def mark(summary: Summary, agent: str) -> str:
