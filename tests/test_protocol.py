@@ -17,6 +17,7 @@ import pytest
 from comper import protocol
 from comper.agents.agent import AgentSpec, Task
 from comper.agents.comper import ComperConfig
+from comper.agents.comper_graph import IN_ATARI
 from comper.agents.dqn import DQNConfig
 from comper.agents.registry import AGENTS, find_agent
 from comper.environments.atari import AtariSettings
@@ -185,7 +186,8 @@ GRAPH = {
         name: Expected(value, "D3" if name == "network" else "D7")
         for name, value in {
             "discount": 0.99, "targets": "graph", "memory_sets": 100_000, "similarity_threshold": 0.0,
-            "refresh_period_steps": 500, "refresh_passes": 60, "untried": "ignored", "prior_visits": 0.0, "trust": 0.6,
+            "similarity_cells": 0, "refresh_period_steps": 500, "refresh_passes": 60, "untried": "ignored",
+            "prior_visits": 0.0, "trust": 0.6,
             "trust_grows": "state", "double": False, "asked_states": 2_000, "count_bonus": 0.0, "replay": "set",
             "all_tried": True, "batch_size": 32, "train_period_steps": 2, "replay_start_steps": 1_000, "num_steps": 3,
             "target_period_steps": 1_000, "reward_clip": 1.0, "epsilon_end": 0.01, "epsilon_decay_frames": 10_000,
@@ -194,6 +196,13 @@ GRAPH = {
             "step_size": 0.00025, "adam_epsilon": 1.5e-4,
         }.items()
     },
+}  # fmt: skip
+GRAPH_IN_ATARI = GRAPH | {
+    name: Expected(value, GRAPH[name].source)
+    for name, value in {
+        "observation": "rolling", "train_period_steps": 1, "step_size": 0.0001, "epsilon_end": 0.05,
+        "epsilon_decay_frames": 25_000, "shift_pixels": 4,
+    }.items()
 }  # fmt: skip
 ATARI = {
     "frame_skip": table(3, "Frame skip"),
@@ -233,6 +242,7 @@ PRESETS: dict[str, tuple[Settings, dict[str, Expected]]] = {
     "DQNConfig": (DQNConfig(), DQN),
     "AtariSettings": (AtariSettings(), ATARI),
     **{name: (find_agent(name).config, defaults) for name, defaults in AGENT_DEFAULTS.items()},
+    "comper in Atari games": (IN_ATARI, GRAPH_IN_ATARI),
 }
 
 
@@ -291,7 +301,9 @@ def test_an_agent_plays_the_papers_game_with_its_own_changes_alone(agent: str) -
         config, environment = default_settings(spec, find_environment(game).settings)
         changes = {name: Expected(value, "Table 8") for name, value in ENVIRONMENT_CHANGES.get(agent, {}).items()}
         assert differences(environment, {**ATARI, **changes}) == {}
-        assert config is spec.config
+        assert config is (spec.in_atari or spec.config)
+    for elsewhere in ("minatar:breakout", "gym:CartPole-v1"):
+        assert default_settings(spec, find_environment(elsewhere).settings)[0] is spec.config
 
 
 @pytest.mark.parametrize("agent", STATES)
