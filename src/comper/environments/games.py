@@ -11,9 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from comper.errors import OutsideCodeError, UsageError
-
-INSTALL_COMMAND = 'pip install "comper[atari]"'
+from comper.errors import OutsideCodeError, UsageError, import_library
 
 # What Gymnasium's ids put around a name: `ALE/Pong-v5`, `PongNoFrameskip-v4`.
 _ID_PREFIX = re.compile(r"^ALE/")
@@ -22,10 +20,7 @@ _ID_SUFFIX = re.compile(r"(NoFrameskip|Deterministic)?-v\d+$")
 
 def import_ale() -> Any:
     """Import ale_py, silenced, or say how to install it."""
-    try:
-        import ale_py
-    except ImportError as error:
-        raise OutsideCodeError(f"Atari games need ale-py: {INSTALL_COMMAND}") from error
+    ale_py = import_library("ale_py", "Atari games need ale-py", extra="atari", kind=OutsideCodeError)
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
     return ale_py
 
