@@ -76,8 +76,11 @@ ATARI_TUNE: Agents = {
     "shifts": ("comper", SHIFTS),
     "shifts-4-updates": ("comper", FOUR),
     "shifts-4-updates-3-steps": ("comper", FOUR | {"targets": "steps"}),
-    "single-shifts-4-updates": ("comper", FOUR | {"observation": "single"}),
-    "single-shifts-4-updates-delta-1": ("comper", FOUR | {"observation": "single", "similarity_threshold": 1}),
+    "shifts-3-steps": ("comper", SHIFTS | {"targets": "steps"}),
+    "shifts-21-cells": ("comper", SHIFTS | {"similarity_cells": 21}),
+    "single-shifts": ("comper", SHIFTS | {"observation": "single"}),
+    "single-shifts-21-cells": ("comper", SHIFTS | {"observation": "single", "similarity_cells": 21}),
+    "single-shifts-delta-1": ("comper", SHIFTS | {"observation": "single", "similarity_threshold": 1}),
     "ddqn": ("ddqn", {}),
 }
 

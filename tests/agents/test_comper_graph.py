@@ -327,6 +327,25 @@ def test_shifts_are_for_pictures() -> None:
     assert agent.metrics(0)["cnn_loss"] > 0
 
 
+def test_only_pictures_of_bytes_are_shrunk_and_only_as_far_as_they_have_pixels() -> None:
+    config, of_bytes = GraphConfig(similarity_cells=10), np.dtype(np.uint8)
+    GraphAgent.check(config, Task((10, 12), of_bytes, "pixels", ("0", "1")))
+    with pytest.raises(UsageError, match="similarity_cells = 10: pictures of 9 pixels have no more cells"):
+        GraphAgent.check(config, Task((9, 12), of_bytes, "pixels", ("0", "1")))
+    for task in (Task((40,), of_bytes, "vector", ("0",)), Task((10, 10, 4), np.dtype(np.bool_), "pixels", ("0",))):
+        with pytest.raises(UsageError, match="--similarity-cells 0"):
+            GraphAgent.check(config, task)
+    both = GraphConfig(similarity_cells=10, similarity_threshold=1.0)
+    with pytest.raises(UsageError, match="leave one of them 0"):
+        GraphAgent.check(both, Task((10, 10), of_bytes, "pixels", ("0", "1")))
+    (setup,) = setups((10, 10), [0])
+    agent = GraphAgent(config, Task((10, 10), of_bytes, "pixels", ("0", "1")), [setup], device=torch.device("cpu"))
+    nearly = [setup.frames.intern(np.full((10, 10), value, np.uint8)) for value in (32, 33, 64)]
+    for frame in nearly[:2]:
+        agent.store(0, Transition((frame,), 0, 1.0, (nearly[2],), False), 0.0, is_last=False)
+    assert agent.metrics(0)["nodes"] == 2
+
+
 def test_a_replay_has_rows_for_each_trial() -> None:
     made = setups((5,), [1, 2])
     agent = agent_of(GraphAgent, QUICK, made)

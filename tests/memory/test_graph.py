@@ -74,6 +74,20 @@ def test_states_within_the_threshold_are_one_node() -> None:
     assert walk.graph.num_nodes == 2
 
 
+def test_states_whose_shrunk_pictures_are_alike_are_one_node() -> None:
+    frames = FrameStore((4, 4), np.uint8)
+    pictures = np.zeros((3, 4, 4), np.uint8)
+    pictures[0, 0, 0] = pictures[1, 1, 1] = pictures[2, 3, 3] = 255
+    first, moved, other = (frames.intern(picture) for picture in pictures)
+    graph = TransitionGraph(frames, 2, cells=2)
+    assert graph.add(Transition((first,), 0, 0.0, (other,), False)) == 0
+    assert graph.add(Transition((moved,), 0, 0.0, (other,), False)) == 0
+    assert graph.num_nodes == 2
+    assert graph.find((moved,)) == graph.find((first,)) != graph.find((other,))
+    with pytest.raises(ValueError, match="joined by one of them"):
+        TransitionGraph(frames, 2, cells=2, threshold=1.0)
+
+
 def test_the_network_is_asked_about_new_nodes_first_and_then_about_those_asked_the_longest_ago() -> None:
     walk = Walk()
     walk.add(1, 0, 0.0, 2)

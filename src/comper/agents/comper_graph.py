@@ -43,6 +43,13 @@ class GraphConfig(AgentConfig):
     similarity_threshold: float = setting(
         0.0, "D7", "δ, the largest Euclidean distance at which a state joins another", most=1e9, synonyms=("delta",)
     )
+    similarity_cells: int = setting(
+        0,
+        "D7",
+        "states join whose pictures are alike when shrunk to so many cells each way; 0: none",
+        least=0,
+        most=4_096,
+    )
     refresh_period_steps: int = setting(500, "D7", "agent steps between two times that values travel over the graph")
     refresh_passes: int = setting(60, "D7", "sweeps over the graph at a time, at most", most=100_000)
     untried: str = setting(
@@ -319,10 +326,19 @@ class GraphAgent(Agent):
 
     @classmethod
     def check(cls, config: GraphConfig, task: Task) -> None:
-        """Refuse shifts of what is no picture."""
+        """Refuse what needs pictures where there are none."""
         is_picture = task.observation_kind == "pixels" and len(task.observation_shape) >= 2
         if config.shift_pixels and not is_picture:
             raise UsageError("shift_pixels moves pictures, and these observations are none: use --shift-pixels 0.")
+        most = min(task.observation_shape[:2]) if is_picture and task.observation_dtype == np.uint8 else 0
+        if config.similarity_cells > most:
+            raise UsageError(
+                f"similarity_cells = {config.similarity_cells}: pictures of {most} pixels have no more cells."
+                if most
+                else "similarity_cells shrinks pictures of 8 bits, and these observations are none: use --similarity-cells 0."
+            )
+        if config.similarity_cells and config.similarity_threshold:
+            raise UsageError("States are joined by similarity_cells or by similarity_threshold: leave one of them 0.")
 
     @classmethod
     def networks(cls, config: GraphConfig, task: Task) -> dict[str, NetworkFactory]:
@@ -347,6 +363,7 @@ def _graph(config: GraphConfig, task: Task, trial: TrialSetup) -> TransitionGrap
         capacity=config.memory_sets,
         history_length=config.history_length,
         threshold=config.similarity_threshold,
+        cells=config.similarity_cells,
     )
 
 

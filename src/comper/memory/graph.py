@@ -1,6 +1,7 @@
 """The graph of an environment as far as one trial has met it: states, and sets of similar transitions between them.
 
-A node is a state; with a threshold above 0 a state joins the nearest node within it. An edge is a set of similar transitions:
+A node is a state; with a threshold above 0 a state joins the nearest node within it, and with cells the one whose shrunk
+picture is the same. An edge is a set of similar transitions:
 a state, an action, a reward and the state that followed, or a game over, with the number of times it was met. The end of an
 episode by a time limit is no game over: the state that followed is a node like every other.
 
@@ -19,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from comper.memory.frames import FrameStore, Held
-from comper.memory.indexes import NO_MATCH, TransitionKey, held_by, make_index
+from comper.memory.indexes import NO_MATCH, CoarseIndex, TransitionKey, held_by, make_index
 from comper.memory.propagation import NO_NODE, Layout, ValueRule, layout_of, solve, terms_of, travelled
 from comper.memory.transitions import Memories, Transition
 
@@ -94,13 +95,17 @@ class TransitionGraph:
         capacity: int = 100_000,
         history_length: int = 1,
         threshold: float = 0.0,
+        cells: int = 0,
     ):
         if capacity < 1:
             raise ValueError(f"capacity = {capacity}: a graph has at least one edge.")
+        if threshold and cells:
+            raise ValueError(f"threshold = {threshold}, cells = {cells}: states are joined by one of them.")
         self.frames = frames
         self.num_actions = num_actions
         self.capacity = capacity
-        self._index = make_index("exact" if threshold == 0 else "l2", frames, threshold)
+        exact_or_l2 = make_index("exact" if threshold == 0 else "l2", frames, threshold)
+        self._index = CoarseIndex(frames, cells) if cells else exact_or_l2
         self._nodes = Columns(
             state=(np.int32, (history_length,)),
             degree=(np.int32, ()),  # edges that begin or end here; 0: the row is free

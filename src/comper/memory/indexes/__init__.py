@@ -1,18 +1,20 @@
-"""Similarity indexes: the paper's Transition Memory Index (TMI), Section 4.2, in four kinds.
+"""Similarity indexes: the paper's Transition Memory Index (TMI), Section 4.2, in four kinds, and one of this project's own.
 
 `exact` for δ = 0 and `l2` for δ > 0, neither of them approximate; `faiss`, the one the paper used; `none`, which finds
-nothing.
+nothing. `CoarseIndex` compares shrunk pictures.
 """
 
 from __future__ import annotations
 
 from comper.memory.frames import FrameStore
+from comper.memory.indexes.coarse import CoarseIndex
 from comper.memory.indexes.exact import NO_MATCH, ExactIndex, NoIndex, SimilarityIndex, TransitionKey, held_by
 from comper.memory.indexes.faiss_index import FaissIndex
 from comper.memory.indexes.l2 import L2Index
 
 __all__ = [
-    "NO_MATCH", "ExactIndex", "FaissIndex", "L2Index", "NoIndex", "SimilarityIndex", "TransitionKey", "held_by", "make_index",
+    "NO_MATCH", "CoarseIndex", "ExactIndex", "FaissIndex", "L2Index", "NoIndex", "SimilarityIndex", "TransitionKey",
+    "held_by", "make_index",
 ]  # fmt: skip
 
 

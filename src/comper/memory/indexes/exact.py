@@ -105,21 +105,21 @@ class Representatives:
         content = self._keys[set_id] = packed(key)
         return content
 
-    def remove(self, set_id: int) -> TransitionKey:
-        if set_id not in self._keys:
-            raise KeyError(f"set {set_id} is not in the index.")
-        key = unpacked(self._keys.pop(set_id))
+    def remove(self, set_id: int) -> None:
+        key = self[set_id]
+        del self._keys[set_id]
         self.frames.release(key.s + key.s_next)
-        return key
 
     def __contains__(self, set_id: int) -> bool:
         return set_id in self._keys
 
     def __getitem__(self, set_id: int) -> TransitionKey:
-        return unpacked(self._keys[set_id])
+        return unpacked(self.packed(set_id))
 
     def packed(self, set_id: int) -> bytes:
         """The key of a set as bytes."""
+        if set_id not in self._keys:
+            raise KeyError(f"set {set_id} is not in the index.")
         return self._keys[set_id]
 
     def __iter__(self) -> Iterator[int]:
@@ -166,17 +166,26 @@ class ExactIndex:
         self._representatives = Representatives(frames)
         self._sets: dict[bytes, int | tuple[int, ...]] = {}  # by packed key; several only where updates made them equal
 
+    def _content(self, key: TransitionKey) -> bytes:
+        """What equal transitions have in common."""
+        return packed(key)
+
+    def _content_of(self, set_id: int) -> bytes:
+        return self._representatives.packed(set_id)
+
     def get_index(self, key: TransitionKey) -> int:
-        sets = self._sets.get(packed(key), NO_MATCH)
+        sets = self._sets.get(self._content(key), NO_MATCH)
         return sets if isinstance(sets, int) else sets[0]
 
     def update_index(self, set_id: int, key: TransitionKey) -> None:
         if set_id in self._representatives:
-            self._unlist(set_id, self._representatives.packed(set_id))
-        self._list(set_id, self._representatives.put(set_id, key))
+            self._unlist(set_id, self._content_of(set_id))
+        self._representatives.put(set_id, key)
+        self._list(set_id, self._content_of(set_id))
 
     def forget(self, set_id: int) -> None:
-        self._unlist(set_id, packed(self._representatives.remove(set_id)))
+        self._unlist(set_id, self._content_of(set_id))
+        self._representatives.remove(set_id)
 
     def _list(self, set_id: int, content: bytes) -> None:
         others = self._sets_of(content)
@@ -210,13 +219,13 @@ class ExactIndex:
         self._representatives.load_state_dict(state)
         self._sets = {}
         for set_id in self._representatives:
-            self._list(set_id, self._representatives.packed(set_id))
+            self._list(set_id, self._content_of(set_id))
 
     def check_valid(self) -> tuple[bool, str]:
         listed = sorted(set_id for content in self._sets for set_id in self._sets_of(content))
         if listed != sorted(self._representatives):
             return False, "the sets listed by key are not the sets that have a representative"
-        if any(self._representatives.packed(set_id) != key for key in self._sets for set_id in self._sets_of(key)):
+        if any(self._content_of(set_id) != content for content in self._sets for set_id in self._sets_of(content)):
             return False, "a set is listed under a key that is not its representative"
         return self._representatives.check_valid()
 
