@@ -10,7 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from comper import native
-from comper.commands.arguments import Parser, add_run_options, add_threads, add_trust, example, folder, tracking_hooks
+from comper.commands.arguments import (
+    Parser,
+    add_run_options,
+    add_threads,
+    add_trust,
+    example,
+    folder,
+    run_options,
+    tracking_hooks,
+)
 from comper.errors import LeftOutError, UsageError
 from comper.importing import require_extras
 from comper.output import print_line
@@ -64,11 +73,9 @@ def _agent_in(argv: list[str]) -> Any:
 
 def _train(args: argparse.Namespace) -> int:
     from comper.environments.families import needed_extras
-    from comper.environments.floors import all_floors
 
     require_extras("train", *needed_extras(args.environments))  # before torch and its company are imported
-    from comper.training.hooks import checked_hooks
-    from comper.training.options import RunOptions, resolve_settings
+    from comper.training.options import resolve_settings
     from comper.training.train import find_environments, train_population
 
     environments = find_environments(args.environments)
@@ -76,16 +83,7 @@ def _train(args: argparse.Namespace) -> int:
     # The file is checked by itself first, so that an error names the place it is in.
     resolve_settings(args.agent, environments, from_file, where=str(args.config or "train"))
     settings = resolve_settings(args.agent, environments, from_file | flag_values(args), where="train")
-    hooks = checked_hooks(tracking_hooks(args))
-    options = RunOptions(
-        args.device,
-        args.workers,
-        args.checkpoint_period_steps,
-        processes=args.processes,
-        threads=args.threads,
-        floors=None if args.floors is None else all_floors(args.floors),
-        hooks=hooks,
-    )
+    options = run_options(args, floors=args.floors)
     if (loops := native.loops()).compiled is None:
         print_line(f"loops in C {loops.status}; a CPU takes longer, for the same results")
     return print_all_scores(

@@ -78,21 +78,22 @@ def _is_playable(name: str) -> bool:
 
 
 def _letters_of(name: str) -> str:
-    return _letters(_ID_SUFFIX.sub("", _ID_PREFIX.sub("", name.strip())))
+    return letters(_ID_SUFFIX.sub("", _ID_PREFIX.sub("", name.strip())))
 
 
-def _letters(name: str) -> str:
+def letters(name: str) -> str:
+    """What two spellings of a name have in common: small letters and digits."""
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
 @cache
 def _names_by_letters() -> dict[str, str]:
-    return {_letters(name): name for name in _shipped_names()}
+    return {letters(name): name for name in _shipped_names()}
 
 
-def _suggestion(letters: str) -> str:
-    playable = {_letters(name): name for name in available_games()}
-    nearest = difflib.get_close_matches(letters, playable, n=3, cutoff=0.6)
+def _suggestion(spelled: str) -> str:
+    playable = {letters(name): name for name in available_games()}
+    nearest = difflib.get_close_matches(spelled, playable, n=3, cutoff=0.6)
     if not nearest:
         return f"There are {len(playable)}, for example {', '.join(sorted(playable.values())[:3])}."
     return f"Did you mean {' or '.join(playable[match] for match in nearest)}?"
