@@ -235,7 +235,8 @@ NETWORKS = of(
     "networks/cnn.py", "networks/test_cnn.py",
     ("pixels are not scaled", "scale = 1 / 255 if frames.dtype == torch.uint8 else 1.0", "scale = 1.0"),
     ("pixels are scaled at every layer", "            scale = 1.0\n", ""),
-    ("no ReLU after a convolution", "layer.forward(x, scale).relu_()", "layer.forward(x, scale)"),
+    ("no ReLU after a convolution", "x = x.relu() if layer.bias is None else x.relu_()", "pass"),
+    ("a view is changed in place", "x = x.relu() if layer.bias is None else x.relu_()", "x = x.relu_()"),
     ("no ReLU after the hidden layer", ".flatten(-3)).relu()", ".flatten(-3))"),
     ("ReLU after the output", "return self.Dense2.forward(hidden)", "return self.Dense2.forward(hidden).relu()"),
     ("no bias anywhere with stacked frames", "bias=first_bias or number > 1", "bias=first_bias"),
@@ -368,8 +369,15 @@ MEMORY = of(
 ) + of(
     "memory/indexes/exact.py", "memory/test_indexes.py",
     ("of equal sets the youngest", "return sets if isinstance(sets, int) else sets[0]", "return sets if isinstance(sets, int) else sets[-1]"),
-    ("a forgotten set is found", "        self._unlist(set_id, packed(self._representatives.remove(set_id)))\n", "        self._representatives.remove(set_id)\n"),
-    ("an updated set is found under its old key", "            self._unlist(set_id, self._representatives.packed(set_id))\n", "            pass\n"),
+    ("a forgotten set is found", "        self._unlist(set_id, self._content_of(set_id))\n        self._representatives.remove", "        self._representatives.remove"),
+    ("an updated set is found under its old key", "            self._unlist(set_id, self._content_of(set_id))\n", "            pass\n"),
+) + of(
+    "memory/indexes/coarse.py", "memory/indexes/test_coarse.py",
+    ("cells are sums", "(256 * self._areas)", "256"),
+    ("twice as many greys", "sums * GREYS //", "2 * sums * GREYS //"),
+    ("the state that followed does not count", "key.s + key.s_next]", "key.s]"),
+    ("actions do not count", "TransitionKey((), key.a, key.r, ())", "TransitionKey((), 0, key.r, ())"),
+    ("rows and columns exchanged", "(height, width)]\n        sizes", "(width, height)]\n        sizes"),
 ) + of(
     "memory/indexes/exact.py", "memory/test_indexes.py agents/test_comper.py",
     ("without sets an equal transition is similar", "        return NO_MATCH\n", "        return min(self._sets, default=NO_MATCH)\n"),

@@ -56,6 +56,14 @@ def test_cells_may_differ_in_size_and_colours_are_kept_apart() -> None:
     assert [index.get_index(state(i)) for i in range(3)] == [NO_MATCH, 1, NO_MATCH]
 
 
+def test_rows_and_columns_of_cells_are_those_of_the_picture() -> None:
+    pictures = np.zeros((3, 5, 7), np.uint8)
+    pictures[0, 2, 2] = pictures[1, 4, 0] = pictures[2, 1, 2] = 255  # rows begin at 0 and 2, columns at 0 and 3
+    index = CoarseIndex(store_of(*pictures), cells=2)
+    index.update_index(1, state(0))
+    assert [index.get_index(state(i)) for i in range(3)] == [1, 1, NO_MATCH]
+
+
 def test_actions_rewards_and_the_order_of_frames_count() -> None:
     store = store_of(picture(at=(0, 0)), picture(at=(5, 5)), picture(at=(1, 1)))
     index = CoarseIndex(store, cells=3)
@@ -63,6 +71,9 @@ def test_actions_rewards_and_the_order_of_frames_count() -> None:
     assert index.get_index(state(2, 1, a=2, r=1.0)) == 1
     for other in (state(1, 0, a=2, r=1.0), state(0, 1, a=1, r=1.0), state(0, 1, a=2), TransitionKey((0,), 2, 1.0, (2,))):
         assert index.get_index(other) == NO_MATCH
+    index.update_index(3, TransitionKey((0,), 0, 0.0, (1,)))
+    assert index.get_index(TransitionKey((2,), 0, 0.0, (1,))) == 3
+    assert index.get_index(TransitionKey((0,), 0, 0.0, (2,))) == NO_MATCH
 
 
 def test_as_many_cells_as_pixels_are_nearly_equal_pixels() -> None:
