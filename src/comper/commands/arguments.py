@@ -61,6 +61,12 @@ def tracking_hooks(args: argparse.Namespace) -> list[HookMaker]:
     return makers if args.wandb is None else [*makers, WeightsAndBiases(args.wandb)]
 
 
+def add_number(parser: argparse.ArgumentParser, flag: str, default: float, text: str, metavar: str = "") -> None:
+    """A flag whose help tells its default, a whole number or not."""
+    kind, name = (whole_number, "N") if isinstance(default, int) else (float, "X")
+    parser.add_argument(flag, type=kind, default=default, metavar=metavar or name, help=f"{text} (default: %(default)s)")
+
+
 def run_options(args: argparse.Namespace, *, floors: Path | None = None) -> RunOptions:
     """What `add_run_options` and `add_threads` have read; `floors` are those that the user has measured."""
     from comper.environments.floors import all_floors

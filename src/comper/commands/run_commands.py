@@ -12,6 +12,7 @@ from typing import Any
 from comper import native
 from comper.commands.arguments import (
     Parser,
+    add_number,
     add_run_options,
     add_threads,
     add_trust,
@@ -23,7 +24,7 @@ from comper.commands.arguments import (
 from comper.errors import LeftOutError, UsageError
 from comper.importing import require_extras
 from comper.output import print_line
-from comper.settings import add_flags, flag_values, read_settings, whole_number
+from comper.settings import add_flags, flag_values, read_settings
 
 
 def add_train(parser: argparse.ArgumentParser, argv: list[str]) -> None:
@@ -44,11 +45,8 @@ def add_train(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     parser.add_argument("environments", nargs="+", metavar="ENV", help=text)
     text = "see `comper agents`, or my_module:my_agent (default: %(default)s)"
     parser.add_argument("--agent", default=DEFAULT_AGENT, metavar="A", help=text)
-    parser.add_argument(
-        "--seed", type=whole_number, default=0, metavar="N", help="seed of the first trial (default: %(default)s)"
-    )
-    text = "trials of each environment, with seeds N, N+1, ... (default: 1)"
-    parser.add_argument("--trials", type=whole_number, default=1, metavar="T", help=text)
+    add_number(parser, "--seed", 0, "seed of the first trial")
+    add_number(parser, "--trials", 1, "trials of each environment, with seeds N, N+1, ...", metavar="T")
     text = "where run folders go (default: %(default)s)"
     parser.add_argument("--out", type=folder, default=Path("runs"), metavar="DIR", help=text)
     add_run_options(parser)

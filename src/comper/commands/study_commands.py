@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from comper.commands.arguments import add_run_options, add_threads, add_trust, example, folder, run_options
+from comper.commands.arguments import add_number, add_run_options, add_threads, add_trust, example, folder, run_options
 from comper.errors import UsageError, printable
 from comper.importing import require_extras
 from comper.settings import whole_number
@@ -43,8 +43,7 @@ def add_search(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     parser.set_defaults(run=_search)
     text = "a TOML file with a [search] (see examples/plans/search.toml)"
     parser.add_argument("plan", metavar="PLAN", help=text)
-    text = "combinations of settings to try, with those of an earlier command (default: %(default)s)"
-    parser.add_argument("--tries", type=whole_number, default=20, metavar="N", help=text)
+    add_number(parser, "--tries", 20, "combinations of settings to try, with those of an earlier command")
     text = "where the search goes, a folder for each try (default: searches/PLAN)"
     parser.add_argument("--out", type=folder, metavar="DIR", help=text)
     parser.add_argument("--floors", type=folder, metavar="FILE", help="floors that `comper floors --out FILE` measured")

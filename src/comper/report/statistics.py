@@ -139,7 +139,7 @@ def difference_interval(x: Array, y: Array, *, rng: np.random.Generator, replica
 
     def drawn() -> Array:
         means = [values.mean(axis=-1) for values in resample([x, y], replicates=replicates, rng=rng)]
-        return means[0] - means[1]
+        return np.asarray(means[0] - means[1])
 
     return _bootstrapped(x.mean() - y.mean(), [x, y], drawn)
 
