@@ -12,12 +12,15 @@ import pytest
 from comper.cli import main
 from comper.errors import (
     ComperError,
+    OutsideCodeError,
     ResourceError,
     UsageError,
     counted,
     explained_os_error,
     explaining_memory_errors,
     explaining_os_errors,
+    import_library,
+    install_command,
     is_memory_error,
 )
 from comper.runs.files import write_atomically
@@ -108,6 +111,15 @@ def test_places_that_cannot_be_written_to_are_refused_by_every_command(
 def test_one_of_a_thing_is_not_called_many() -> None:
     assert [counted(1, "trial"), counted(1_200, "trial"), counted(0, "trial")] == ["1 trial", "1,200 trials", "0 trials"]
     assert [counted(1, "process", "processes"), counted(2, "process", "processes")] == ["1 process", "2 processes"]
+
+
+def test_a_library_is_imported_or_a_sentence_says_how_to_install_it() -> None:
+    assert import_library("os", "Files need it", extra="watch") is os
+    with pytest.raises(UsageError) as caught:
+        import_library("no_such_library", "A film needs it", extra="watch", end=" (or none).")
+    assert str(caught.value) == f"A film needs it: {install_command('watch')} (or none)."
+    with pytest.raises(OutsideCodeError, match="A game needs it"):
+        import_library("no_such_library", "A game needs it", extra="atari", kind=OutsideCodeError)
 
 
 @pytest.mark.skipif(not hasattr(os, "mknod"), reason="needs Unix")

@@ -23,8 +23,8 @@ from comper.agents.registry import AGENTS, find_agent
 from comper.environments.atari import AtariSettings
 from comper.environments.families import find_environment
 from comper.networks.cnn import ARCHITECTURES
+from comper.networks.inspection import described_layers
 from comper.networks.qlstm import HIDDEN_UNITS, LSTM_UNITS
-from comper.networks.stacking import described_layers
 from comper.protocol import AgentConfig, LearnerConfig
 from comper.report.statistics import num_third_episodes
 from comper.settings import Settings

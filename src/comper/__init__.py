@@ -53,28 +53,7 @@ _HOMES = {
     "TrialSetup": "comper.agents.agent",
     "setting": "comper.settings",
 }
-__all__ = [
-    "Agent",
-    "AgentConfig",
-    "AgentSpec",
-    "CompactMemory",
-    "Evaluation",
-    "Hook",
-    "LearnerConfig",
-    "Policy",
-    "Task",
-    "TensorBoard",
-    "TrialSetup",
-    "WeightsAndBiases",
-    "__version__",
-    "draw_memory",
-    "evaluate",
-    "load",
-    "resume",
-    "setting",
-    "train",
-    "watch",
-]
+__all__ = sorted([*_HOMES, "__version__"])
 
 
 def __dir__() -> list[str]:

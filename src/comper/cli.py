@@ -10,22 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from comper import __version__
-from comper.commands import (
-    catalogue_commands,
-    completion,
-    result_commands,
-    run_commands,
-    study_commands,
-    viewing_commands,
-)
+from comper.commands import catalogue_commands, completion, result_commands, run_commands, study_commands, viewing_commands
 from comper.commands.arguments import Parser
-from comper.errors import (
-    ComperError,
-    StoppedError,
-    UsageError,
-    explained,
-    explained_os_error,
-)
+from comper.errors import ComperError, StoppedError, UsageError, explained, explained_os_error
 from comper.output import unbreakable_streams
 
 EXIT_CODES = (

@@ -6,6 +6,7 @@ This is also the one place that turns the errors of the operating system, and a 
 from __future__ import annotations
 
 import errno
+import importlib
 import os
 import stat
 import sys
@@ -227,6 +228,14 @@ def explained(error: Exception) -> ComperError:
 def _extra_of(package: str | None) -> str:
     root = (package or "").partition(".")[0]
     return next((extra for extra, modules in EXTRAS.items() if root in modules), "all")
+
+
+def import_library(name: str, problem: str, *, extra: str, end: str = "", kind: type[UsageError] = UsageError) -> Any:
+    """Import a library that an extra brings, or say in a sentence what needs it and how to install it."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise kind(f"{problem}: {install_command(extra)}{end}") from error
 
 
 def is_own_file(filename: str) -> bool:

@@ -41,7 +41,7 @@ class Loops(NamedTuple):
 
 
 class NoLoopsError(Exception):
-    """Why the loops are not there."""
+    """Why the loops are not there; the system gives other reasons: a full disk, no home, a hanging compiler."""
 
 
 @cache
@@ -49,14 +49,7 @@ def loops() -> Loops:
     """Compile the loops, or take those compiled before."""
     try:
         library, compiler = _load()
-    except NoLoopsError as error:
-        return Loops(None, f"not compiled: {error}")
-    except (
-        OSError,
-        RuntimeError,
-        ValueError,
-        subprocess.SubprocessError,
-    ) as error:  # a full disk, no home, a hanging compiler
+    except (NoLoopsError, OSError, RuntimeError, ValueError, subprocess.SubprocessError) as error:
         return Loops(None, f"not compiled: {error}")
     return Loops(library, f"compiled with {compiler}")
 

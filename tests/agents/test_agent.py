@@ -14,7 +14,7 @@ from comper.agents.agent import Agent, MemoryEstimate, Task
 from comper.agents.comper import ComperAgent, ComperConfig
 from comper.errors import UsageError
 from comper.memory.transitions import Transition
-from comper.networks.stacking import Conv2d
+from comper.networks.cnn import Conv2d
 from comper.protocol import AgentConfig
 from tests.toys import agent_of, setups, task_of
 

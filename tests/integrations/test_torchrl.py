@@ -307,7 +307,7 @@ def test_an_array_that_deceives_is_refused(name: str, saved: Path, tmp_path: Pat
     about, arrays = array_folder.read(saved)
     lies = {key: np.array(array) for key, array in arrays.items()}
     lies[name] = ARRAYS[name](lies[name])
-    columns = {key: array_folder.StoredArray(a.dtype, a.shape, [a]) for key, a in lies.items()}
+    columns = array_folder.stored(lies)
     array_folder.write(tmp_path / "lies", about, columns)
     with pytest.raises(DamagedFileError):
         CompactStorage(50).loads(tmp_path / "lies")

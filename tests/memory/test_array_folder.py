@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from comper.errors import DamagedFileError, UsageError
-from comper.memory.array_folder import MAX_MANIFEST_BYTES, StoredArray, letters, read, write
+from comper.memory.array_folder import MAX_MANIFEST_BYTES, StoredArray, letters, read, stored, write
 
 Arrays = Mapping[str, np.ndarray[Any, np.dtype[Any]]]
 
@@ -26,10 +26,6 @@ ARRAYS: Arrays = {
     "truths": np.array([True, False]),
     "none": np.empty((0, 5), np.float32),
 }
-
-
-def stored(arrays: Arrays) -> dict[str, StoredArray]:
-    return {name: StoredArray(array.dtype, array.shape, [array]) for name, array in arrays.items()}
 
 
 @pytest.fixture

@@ -241,6 +241,9 @@ NETWORKS = of(
     ("ReLU after the output", "return self.Dense2.forward(hidden)", "return self.Dense2.forward(hidden).relu()"),
     ("no bias anywhere with stacked frames", "bias=first_bias or number > 1", "bias=first_bias"),
     ("Table 9: the second stride", "(64, 4, 2)", "(64, 4, 1)"),
+    ("the fan-out of a convolution without its area", "fan_out=height * width * filters", "fan_out=filters"),
+    ("the bias of stacked convolutions", "y = y + self.bias[:, None, None, None]", "y = y + self.bias[0]"),
+    ("the gradient of stacked convolutions is not turned", ".flip(2, 4)", ""),
 ) + of(
     "networks/qlstm.py", "networks/test_qlstm.py",
     ("the action is not scaled", "a / self._action_unit", "a"),
@@ -264,7 +267,6 @@ NETWORKS = of(
 ) + of(
     "networks/stacking.py", "networks/test_stacking.py networks/test_cnn.py",
     ("Glorot's limit", "np.sqrt(6.0 / (fan_in + fan_out))", "np.sqrt(3.0 / (fan_in + fan_out))"),
-    ("the fan-out of a convolution without its area", "fan_out=height * width * filters", "fan_out=filters"),
     ("a user's pixels are not scaled", "return x.float() * (1 / 255)", "return x.float()"),
     ("a target network keeps old buffers", "zip((*self.groups, *self._buffers), (*other.groups, *other._buffers), strict=True)", "zip(self.groups, other.groups, strict=True)"),
     ("all trials start alike", "int(rng.spawn(1)[0].integers(2**63))", "0"),
@@ -272,8 +274,6 @@ NETWORKS = of(
     ("saved weights go on changing", '.to("cpu", copy=True)', '.to("cpu")'),
     ("weights of any shape are taken over", "if shapes != {name:", "if False and shapes != {name:"),
     ("rows of other trials", "return x if len(trials) == self.num_trials else x[list(trials)]", "return x[: len(trials)]"),
-    ("the bias of stacked convolutions", "y = y + self.bias[:, None, None, None]", "y = y + self.bias[0]"),
-    ("the gradient of stacked convolutions is not turned", ".flip(2, 4)", ""),
 ) + of(
     "networks/graphs.py", "learners/test_learner.py networks/test_graphs.py",
     ("a replay overwrites the answer before", "tuple(x.clone() for x in self._recordings[key].replay(inputs))", "self._recordings[key].replay(inputs)"),

@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from comper import native
-from comper.networks.cnn import Duelling, ObservationSpec, check_q_network, make_q_network
-from comper.networks.stacking import Conv2d, Linear, Population, layer_sizes, started_module
+from comper.networks.cnn import Conv2d, Duelling, ObservationSpec, make_q_network
+from comper.networks.inspection import layer_sizes
+from comper.networks.stacking import Linear, Population, started_module
 
 CPU = torch.device("cpu")
 STRIDES = {8: 4, 4: 2, 3: 1}
@@ -118,15 +120,6 @@ def test_small_images_get_the_usual_network_of_minatar() -> None:
     assert layer_sizes(network) == [("Conv1", 3 * 3 * 4 * 16 + 16), ("Dense1", 1_024 * 128 + 128), ("Dense2", 128 * 6 + 6)]
 
 
-def test_a_network_that_does_not_fit_is_refused_with_a_sentence() -> None:
-    observation = ObservationSpec((4,), 2)
-    check_q_network(make_q_network(observation, 3), (2, 4), 3)
-    with pytest.raises(ValueError, match=r"gives \(2, 5\) for 2 states: expected Q-values of shape \(2, 3\)"):
-        check_q_network(lambda: nn.Sequential(nn.Flatten(), nn.Linear(8, 5)), (2, 4), 3)
-    with pytest.raises(ValueError, match=r"cannot read 2 states of shape \(2, 4\)"):
-        check_q_network(lambda: nn.Sequential(nn.Flatten(), nn.Linear(4, 3)), (2, 4), 3)
-
-
 @pytest.mark.parametrize("observation", [ObservationSpec((84, 84)), ObservationSpec((10, 10, 4)), ObservationSpec((4,), 2)])
 def test_stacked_parameters_compute_what_each_trial_computes_alone(observation: ObservationSpec) -> None:
     frames = pixels(3, 2, observation.history_length, *observation.shape)
@@ -180,3 +173,31 @@ def test_a_duelling_network_has_one_output_more_inside_and_as_many_outside(shape
     assert duelling(torch.zeros(2, 1, *shape)).shape == (2, 6)
     last = list(plain.parameters())[-1].numel()
     assert list(duelling.parameters())[-1].numel() == last + 1
+
+
+@pytest.mark.parametrize(("size", "stride", "length"), [(8, 4, 20), (4, 2, 20), (3, 1, 9), (4, 2, 21)])
+def test_stacked_convolution_and_its_gradients_equal_those_of_torch(size: int, stride: int, length: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    layer = Conv2d(5, 7, size, stride)
+
+    def drawn(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=generator, dtype=torch.float64, requires_grad=True)
+
+    x, weight, bias = drawn(2, 3, 5, length, length), drawn(2, 7, size, size, 5), drawn(2, 7)
+    together = functional_call(layer, {"weight": weight, "bias": bias}, x)
+    alone = torch.stack([nn.functional.conv2d(x[i], weight[i].permute(0, 3, 1, 2), bias[i], stride) for i in range(2)])
+    torch.testing.assert_close(together, alone)
+    single = functional_call(layer, {"weight": weight[1], "bias": bias[1]}, x[1])
+    torch.testing.assert_close(single, alone[1])
+    downstream = torch.randn(together.shape, generator=generator, dtype=torch.float64)
+    for a, b in zip(
+        torch.autograd.grad(together, (x, weight, bias), downstream),
+        torch.autograd.grad(alone, (x, weight, bias), downstream),
+        strict=True,
+    ):
+        torch.testing.assert_close(a, b)
+
+
+def test_a_convolution_refuses_a_size_that_is_no_multiple_of_its_stride() -> None:
+    with pytest.raises(ValueError, match="size = 3, stride = 2"):
+        Conv2d(1, 1, 3, 2)

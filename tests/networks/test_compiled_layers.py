@@ -11,8 +11,8 @@ from torch import Tensor
 
 from comper import native
 from comper.networks import cnn
-from comper.networks.cnn import CNN, CompiledLayers, Geometry, ObservationSpec, hidden_of_one_state, make_q_network
-from comper.networks.stacking import Conv2d, Linear, started_module
+from comper.networks.cnn import CNN, CompiledLayers, Conv2d, Geometry, ObservationSpec, hidden_of_one_state, make_q_network
+from comper.networks.stacking import Linear, started_module
 
 LIBRARY = native.compiled()
 pytestmark = pytest.mark.skipif(LIBRARY is None, reason=native.loops().status)

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from comper import native
+from comper.networks.inspection import layer_sizes
 from comper.networks.qlstm import LSTM, QLSTM, transition_size, transition_vectors
-from comper.networks.stacking import Population, layer_sizes, started_module
+from comper.networks.stacking import Population, started_module
 from tests.networks.torch_qlstm import torch_prediction
 
 

@@ -1,4 +1,4 @@
-"""Populations: our layers and a user's modules, stacked or one per trial; start weights; layer tables."""
+"""Populations: our layers and a user's modules, stacked or one per trial; start weights."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
-from comper.networks.stacking import Conv2d, Linear, NetworkFactory, Population, Product, layer_sizes, started_module
+from comper.networks.cnn import Conv2d
+from comper.networks.stacking import Linear, NetworkFactory, Population, Product, started_module
 
 CPU = torch.device("cpu")
 
@@ -166,41 +166,6 @@ def test_a_factory_that_gives_one_module_to_all_trials_is_refused() -> None:
     shared = UsersNetwork()
     with pytest.raises(ValueError, match="a new one at every call"):
         Population(lambda: shared, rngs(2), CPU)
-
-
-def test_layers_of_any_module_are_listed_with_their_number_of_parameters() -> None:
-    network = nn.Sequential(nn.Flatten(), nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2, bias=False))
-    assert layer_sizes(network) == [("1", 40), ("3", 16)]
-    assert layer_sizes(nn.Linear(4, 8)) == [("Linear", 40)]
-    assert layer_sizes(UsersNetwork()) == [("UsersNetwork", 3), ("convolution", 76), ("normalisation", 8), ("head", 111)]
-
-
-@pytest.mark.parametrize(("size", "stride", "length"), [(8, 4, 20), (4, 2, 20), (3, 1, 9), (4, 2, 21)])
-def test_stacked_convolution_and_its_gradients_equal_those_of_torch(size: int, stride: int, length: int) -> None:
-    generator = torch.Generator().manual_seed(0)
-    layer = Conv2d(5, 7, size, stride)
-
-    def drawn(*shape: int) -> Tensor:
-        return torch.randn(shape, generator=generator, dtype=torch.float64, requires_grad=True)
-
-    x, weight, bias = drawn(2, 3, 5, length, length), drawn(2, 7, size, size, 5), drawn(2, 7)
-    together = functional_call(layer, {"weight": weight, "bias": bias}, x)
-    alone = torch.stack([nn.functional.conv2d(x[i], weight[i].permute(0, 3, 1, 2), bias[i], stride) for i in range(2)])
-    torch.testing.assert_close(together, alone)
-    single = functional_call(layer, {"weight": weight[1], "bias": bias[1]}, x[1])
-    torch.testing.assert_close(single, alone[1])
-    downstream = torch.randn(together.shape, generator=generator, dtype=torch.float64)
-    for a, b in zip(
-        torch.autograd.grad(together, (x, weight, bias), downstream),
-        torch.autograd.grad(alone, (x, weight, bias), downstream),
-        strict=True,
-    ):
-        torch.testing.assert_close(a, b)
-
-
-def test_a_convolution_refuses_a_size_that_is_no_multiple_of_its_stride() -> None:
-    with pytest.raises(ValueError, match="size = 3, stride = 2"):
-        Conv2d(1, 1, 3, 2)
 
 
 class TwoLayers(nn.Module):

@@ -129,8 +129,8 @@ def test_results_do_not_depend_on_the_number_of_processes(
 
 def command(out: Path, *words: str) -> list[str]:
     settings = [word for name, value in SMALL.items() for word in (f"--{name.replace('_', '-')}", str(value))]
-    line = ["train", "gym:CartPole-v1", "--trials", "3", "--out", str(out), "--device", "cpu", "--processes", "2"]
-    return [sys.executable, "-m", "comper", *line, *settings, *words]
+    line = ["train", "gym:CartPole-v1", "--agent", "comper-single", "--trials", "3", "--out", str(out), "--device", "cpu"]
+    return [sys.executable, "-m", "comper", *line, "--processes", "2", *settings, *words]
 
 
 @pytest.fixture

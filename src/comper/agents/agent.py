@@ -60,7 +60,7 @@ class Task:
 def _state_bytes(task: Task, history_length: int) -> int:
     import torch
 
-    from comper.networks.stacking import sample_bytes
+    from comper.networks.inspection import sample_bytes
 
     shape, dtype = (history_length, *task.observation_shape), torch.from_numpy(np.empty(0, task.observation_dtype)).dtype
     return sample_bytes(task.q_network(history_length), lambda n: [torch.zeros((n, *shape), dtype=dtype)])

@@ -233,7 +233,7 @@ class ComperAgent(Agent):
     @classmethod
     def memory_estimate(cls, config: ComperConfig, task: Task) -> MemoryEstimate:
         """Rows of TM with TMI and RTM; the CNN's weights with two averages, the QLSTM's with one or two."""
-        from comper.networks.stacking import num_parameters
+        from comper.networks.inspection import num_parameters
 
         h, sets = config.history_length, config.memory_sets
         row = 8 * h + 4 + 4 + 4 + 1 + 4 * (config.sequence_length + 1) + 8 * 5 + 1

@@ -348,7 +348,7 @@ class GraphAgent(Agent):
     @classmethod
     def memory_estimate(cls, config: GraphConfig, task: Task) -> MemoryEstimate:
         """Edges, and about as many nodes; weights with two averages, and a target network's at most."""
-        from comper.networks.stacking import num_parameters
+        from comper.networks.inspection import num_parameters
 
         node = 4 * config.history_length + 16 * task.num_actions + 20 + 250
         weights = 4 * num_parameters(cls.networks(config, task)["CNN"])

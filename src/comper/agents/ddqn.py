@@ -120,7 +120,7 @@ class DDQNAgent(Agent):
     @classmethod
     def memory_estimate(cls, config: DDQNConfig, task: Task) -> MemoryEstimate:
         """Rows of the replay memory; weights with two averages, and the target network's."""
-        from comper.networks.stacking import num_parameters
+        from comper.networks.inspection import num_parameters
 
         row = 8 * config.history_length + 4 + 4 + 4 + 1 + 1
         weights = 4 * num_parameters(cls.networks(config, task)["CNN"])

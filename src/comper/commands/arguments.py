@@ -12,6 +12,7 @@ from comper.settings import whole_number
 
 if TYPE_CHECKING:
     from comper.training.hooks import HookMaker
+    from comper.training.options import RunOptions
 
 
 NUMBERS = {"whole number": "a number like 20000 or 2e4", "float": "a number like 0.001 or 1e-3"}
@@ -58,6 +59,29 @@ def tracking_hooks(args: argparse.Namespace) -> list[HookMaker]:
 
     makers: list[HookMaker] = [] if args.tensorboard is None else [TensorBoard(args.tensorboard)]
     return makers if args.wandb is None else [*makers, WeightsAndBiases(args.wandb)]
+
+
+def add_number(parser: argparse.ArgumentParser, flag: str, default: float, text: str, metavar: str = "") -> None:
+    """A flag whose help tells its default, a whole number or not."""
+    kind, name = (whole_number, "N") if isinstance(default, int) else (float, "X")
+    parser.add_argument(flag, type=kind, default=default, metavar=metavar or name, help=f"{text} (default: %(default)s)")
+
+
+def run_options(args: argparse.Namespace, *, floors: Path | None = None) -> RunOptions:
+    """What `add_run_options` and `add_threads` have read; `floors` are those that the user has measured."""
+    from comper.environments.floors import all_floors
+    from comper.training.hooks import checked_hooks
+    from comper.training.options import RunOptions
+
+    return RunOptions(
+        args.device,
+        args.workers,
+        args.checkpoint_period_steps,
+        processes=args.processes,
+        threads=args.threads,
+        hooks=checked_hooks(tracking_hooks(args)),
+        floors=None if floors is None else all_floors(floors),
+    )
 
 
 def add_device(parser: argparse.ArgumentParser) -> None:

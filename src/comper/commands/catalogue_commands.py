@@ -6,7 +6,7 @@ import argparse
 import json
 import os
 
-from comper.commands.arguments import example, folder
+from comper.commands.arguments import add_number, example, folder
 from comper.errors import UsageError, printable
 from comper.importing import require_extras
 from comper.settings import whole_number
@@ -71,12 +71,10 @@ def add_floors(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     parser.set_defaults(run=_floors)
     text = "environments (default: the paper's eight games)"
     parser.add_argument("environments", nargs="*", default=["paper"], metavar="ENV", help=text)
-    parser.add_argument(
-        "--seed", type=whole_number, default=0, metavar="N", help="seed of the measurement (default: %(default)s)"
-    )
+    add_number(parser, "--seed", 0, "seed of the measurement")
     parser.add_argument("--workers", type=whole_number, metavar="N", help="processes (default: one per core)")
-    text = "observations an action is held for: 4 for a stacked agent's decision period (default: %(default)s)"
-    parser.add_argument("--observations-per-step", type=whole_number, default=1, metavar="N", help=text)
+    text = "observations an action is held for: 4 for a stacked agent's decision period"
+    add_number(parser, "--observations-per-step", 1, text)
     parser.add_argument("--out", type=folder, metavar="FILE", help="a JSON file to write, or to add to")
 
 

@@ -6,11 +6,10 @@ import argparse
 import json
 from typing import Any
 
-from comper.commands.arguments import add_checkpoint, add_device, add_trust, example, folder
+from comper.commands.arguments import add_checkpoint, add_device, add_number, add_trust, example, folder
 from comper.errors import DamagedFileError, DivergedError, UsageError, printable
 from comper.importing import require_extras
 from comper.output import print_line
-from comper.settings import whole_number
 
 
 def add_evaluate(parser: argparse.ArgumentParser, argv: list[str]) -> None:
@@ -24,14 +23,9 @@ def add_evaluate(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     parser.set_defaults(run=_evaluate)
     parser.add_argument("folders", nargs="+", type=folder, metavar="RUN", help="a run folder, or a folder above runs")
     add_checkpoint(parser)
-    parser.add_argument(
-        "--episodes", type=whole_number, default=10, metavar="N", help="episodes to play (default: %(default)s)"
-    )
-    text = "share of random actions (default: %(default)s)"
-    parser.add_argument("--epsilon", type=float, default=0.001, metavar="X", help=text)
-    parser.add_argument(
-        "--seed", type=whole_number, default=0, metavar="N", help="seed of the episodes (default: %(default)s)"
-    )
+    add_number(parser, "--episodes", 10, "episodes to play")
+    add_number(parser, "--epsilon", 0.001, "share of random actions")
+    add_number(parser, "--seed", 0, "seed of the episodes")
     parser.add_argument("--floors", type=folder, metavar="FILE", help="floors that `comper floors --out FILE` measured")
     add_device(parser)
     parser.add_argument("--json", action="store_true", help="one line of JSON for each run")

@@ -10,11 +10,21 @@ from pathlib import Path
 from typing import Any
 
 from comper import native
-from comper.commands.arguments import Parser, add_run_options, add_threads, add_trust, example, folder, tracking_hooks
+from comper.commands.arguments import (
+    Parser,
+    add_number,
+    add_run_options,
+    add_threads,
+    add_trust,
+    example,
+    folder,
+    run_options,
+    tracking_hooks,
+)
 from comper.errors import LeftOutError, UsageError
 from comper.importing import require_extras
 from comper.output import print_line
-from comper.settings import add_flags, flag_values, read_settings, whole_number
+from comper.settings import add_flags, flag_values, read_settings
 
 
 def add_train(parser: argparse.ArgumentParser, argv: list[str]) -> None:
@@ -35,11 +45,8 @@ def add_train(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     parser.add_argument("environments", nargs="+", metavar="ENV", help=text)
     text = "see `comper agents`, or my_module:my_agent (default: %(default)s)"
     parser.add_argument("--agent", default=DEFAULT_AGENT, metavar="A", help=text)
-    parser.add_argument(
-        "--seed", type=whole_number, default=0, metavar="N", help="seed of the first trial (default: %(default)s)"
-    )
-    text = "trials of each environment, with seeds N, N+1, ... (default: 1)"
-    parser.add_argument("--trials", type=whole_number, default=1, metavar="T", help=text)
+    add_number(parser, "--seed", 0, "seed of the first trial")
+    add_number(parser, "--trials", 1, "trials of each environment, with seeds N, N+1, ...", metavar="T")
     text = "where run folders go (default: %(default)s)"
     parser.add_argument("--out", type=folder, default=Path("runs"), metavar="DIR", help=text)
     add_run_options(parser)
@@ -64,11 +71,9 @@ def _agent_in(argv: list[str]) -> Any:
 
 def _train(args: argparse.Namespace) -> int:
     from comper.environments.families import needed_extras
-    from comper.environments.floors import all_floors
 
     require_extras("train", *needed_extras(args.environments))  # before torch and its company are imported
-    from comper.training.hooks import checked_hooks
-    from comper.training.options import RunOptions, resolve_settings
+    from comper.training.options import resolve_settings
     from comper.training.train import find_environments, train_population
 
     environments = find_environments(args.environments)
@@ -76,16 +81,7 @@ def _train(args: argparse.Namespace) -> int:
     # The file is checked by itself first, so that an error names the place it is in.
     resolve_settings(args.agent, environments, from_file, where=str(args.config or "train"))
     settings = resolve_settings(args.agent, environments, from_file | flag_values(args), where="train")
-    hooks = checked_hooks(tracking_hooks(args))
-    options = RunOptions(
-        args.device,
-        args.workers,
-        args.checkpoint_period_steps,
-        processes=args.processes,
-        threads=args.threads,
-        floors=None if args.floors is None else all_floors(args.floors),
-        hooks=hooks,
-    )
+    options = run_options(args, floors=args.floors)
     if (loops := native.loops()).compiled is None:
         print_line(f"loops in C {loops.status}; a CPU takes longer, for the same results")
     return print_all_scores(

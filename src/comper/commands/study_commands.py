@@ -7,13 +7,13 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from comper.commands.arguments import add_run_options, add_threads, add_trust, example, folder, tracking_hooks
+from comper.commands.arguments import add_number, add_run_options, add_threads, add_trust, example, folder, run_options
 from comper.errors import UsageError, printable
 from comper.importing import require_extras
 from comper.settings import whole_number
 
 if TYPE_CHECKING:
-    from comper.studies.study import Runner
+    from comper.studies.study import Runner, Study
     from comper.training.options import RunOptions
 
 MAX_TRIES = 20
@@ -43,8 +43,7 @@ def add_search(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     parser.set_defaults(run=_search)
     text = "a TOML file with a [search] (see examples/plans/search.toml)"
     parser.add_argument("plan", metavar="PLAN", help=text)
-    text = "combinations of settings to try, with those of an earlier command (default: %(default)s)"
-    parser.add_argument("--tries", type=whole_number, default=20, metavar="N", help=text)
+    add_number(parser, "--tries", 20, "combinations of settings to try, with those of an earlier command")
     text = "where the search goes, a folder for each try (default: searches/PLAN)"
     parser.add_argument("--out", type=folder, metavar="DIR", help=text)
     parser.add_argument("--floors", type=folder, metavar="FILE", help="floors that `comper floors --out FILE` measured")
@@ -80,7 +79,7 @@ def _study(args: argparse.Namespace) -> int:
     from comper.studies.plan import read_plan
     from comper.studies.study import open_study, run_study
 
-    options = _options(args)
+    options = run_options(args)
     plan = read_plan(args.plan, trusted=args.trust)
     study = open_study(plan, args.out or Path("studies", plan.name))
     run = _runner(args, study.out)
@@ -96,7 +95,7 @@ def _search(args: argparse.Namespace) -> int:
     from comper.studies.settings_search import SCORE, import_optuna, read_search, require_scored, run_search
 
     import_optuna()
-    options, search = _options(args), read_search(args.plan, trusted=args.trust)
+    options, search = run_options(args), read_search(args.plan, trusted=args.trust)
     out = args.out or Path("searches", search.plan.name)
     command = _command(args, "search", out, "--tries", str(args.tries))
     if args.floors is not None:
@@ -123,20 +122,6 @@ def _cluster_extras(args: argparse.Namespace) -> list[str]:
 
 def _shown(value: Any) -> str:
     return "-" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _options(args: argparse.Namespace) -> RunOptions:
-    from comper.training.hooks import checked_hooks
-    from comper.training.options import RunOptions
-
-    return RunOptions(
-        args.device,
-        args.workers,
-        args.checkpoint_period_steps,
-        processes=args.processes,
-        threads=args.threads,
-        hooks=checked_hooks(tracking_hooks(args)),
-    )
 
 
 def _command(args: argparse.Namespace, name: str, out: Path, *more: str) -> str:
@@ -177,14 +162,11 @@ def _value(args: argparse.Namespace, flag: str) -> Any:
     return getattr(args, flag[2:].replace("-", "_"))
 
 
-def _print_jobs(study: object, options: object) -> int:
+def _print_jobs(study: Study, options: RunOptions) -> int:
     from comper.progress import duration
     from comper.studies.estimate import estimate_seconds
-    from comper.studies.study import Study, summary
-    from comper.training.options import RunOptions
+    from comper.studies.study import summary
 
-    assert isinstance(study, Study)
-    assert isinstance(options, RunOptions)
     device = options.torch_device()
     jobs = study.jobs(options, device)
     for job in jobs:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from comper.commands.arguments import add_checkpoint, add_trust, example, folder
+from comper.commands.arguments import add_checkpoint, add_number, add_trust, example, folder
 from comper.errors import printable
 from comper.importing import require_extras
-from comper.settings import whole_number
 
 
 def add_watch(parser: argparse.ArgumentParser, argv: list[str]) -> None:
@@ -23,19 +22,14 @@ def add_watch(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     parser.add_argument(
         "--out", type=folder, default=Path("watch.mp4"), metavar="FILE", help="a .mp4 or .gif (default: %(default)s)"
     )
-    parser.add_argument(
-        "--episodes", type=whole_number, default=1, metavar="N", help="episodes to play (default: %(default)s)"
-    )
+    add_number(parser, "--episodes", 1, "episodes to play")
     parser.add_argument(
         "--seconds", type=float, default=30.0, metavar="X", help="the film's greatest length (default: %(default)g)"
     )
     text = "pictures per second; 12: an Atari game at its own speed (default: %(default)g)"
     parser.add_argument("--fps", type=float, default=12.0, metavar="X", help=text)
-    text = "share of random actions (default: %(default)s)"
-    parser.add_argument("--epsilon", type=float, default=0.001, metavar="X", help=text)
-    parser.add_argument(
-        "--seed", type=whole_number, default=0, metavar="N", help="seed of the episodes (default: %(default)s)"
-    )
+    add_number(parser, "--epsilon", 0.001, "share of random actions")
+    add_number(parser, "--seed", 0, "seed of the episodes")
 
 
 def _watch(args: argparse.Namespace) -> int:
@@ -64,7 +58,7 @@ def add_memory(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     parser.set_defaults(run=_memory)
     _add_run(parser)
     parser.add_argument("--out", type=folder, default=Path("memory.png"), metavar="FILE", help="a .png (default: %(default)s)")
-    parser.add_argument("--sets", type=whole_number, default=12, metavar="N", help="sets to show (default: %(default)s)")
+    add_number(parser, "--sets", 12, "sets to show")
 
 
 def _memory(args: argparse.Namespace) -> int:

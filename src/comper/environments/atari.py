@@ -16,17 +16,9 @@ from numpy.typing import NDArray
 from comper.environments.area_resize import compiled_picture
 from comper.environments.environment import EnvironmentInfo, EnvironmentSettings, Family, Step, require, setting
 from comper.environments.floors import known_floor
-from comper.environments.games import (
-    INSTALL_COMMAND,
-    available_games,
-    find_game,
-    import_ale,
-    resolve_game,
-    rom_checksum,
-    rom_path,
-)
+from comper.environments.games import available_games, find_game, import_ale, resolve_game, rom_checksum, rom_path
 from comper.environments.palette import palette, pooling_table
-from comper.errors import DamagedFileError, OutsideCodeError
+from comper.errors import DamagedFileError, OutsideCodeError, import_library
 from comper.protocol import ACTION_NAMES, FRAME_SKIP, NUM_ACTIONS, num_scored_episodes
 
 NOOP = 0
@@ -292,12 +284,8 @@ class ScreenPooling:
     """Two screens of palette indices to one grey observation: pool pixel by pixel, then resize by area. Tables 7 and 9."""
 
     def __init__(self, pooling: str, *, num_rows: int, screen_size: int) -> None:
-        try:
-            import cv2
-        except ImportError as error:
-            raise OutsideCodeError(f"Atari games need OpenCV: {INSTALL_COMMAND}") from error
-        self._cv2: Any = cv2
-        self.opencv_version: str = cv2.__version__
+        self._cv2 = import_library("cv2", "Atari games need OpenCV", extra="atari", kind=OutsideCodeError)
+        self.opencv_version: str = self._cv2.__version__
         self._size = (screen_size, screen_size)
         self.table = pooling_table(pooling, num_rows)
         self._unchanged = np.ascontiguousarray(self.table.diagonal())

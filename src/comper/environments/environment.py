@@ -102,6 +102,12 @@ class Environment(Protocol):
         ...
 
 
+def close(environment: Environment) -> None:
+    """Close an environment that holds something: Gymnasium's may hold a window or a simulator."""
+    with contextlib.suppress(Exception):  # the code of others: its trouble at the very end is no reason to fail
+        getattr(environment, "close", lambda: None)()
+
+
 EnvironmentFactory = Callable[[], Environment]
 """Makes the environment of one trial, perhaps in a worker process."""
 
@@ -159,8 +165,7 @@ class EnvironmentSpec:
         try:
             return environment.info
         finally:
-            with contextlib.suppress(Exception):  # the code of others: its trouble at the very end is no reason to fail
-                getattr(environment, "close", lambda: None)()
+            close(environment)
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from typing import Any
 
 from comper.environments import atari, gym, minatar, minigrid, user
 from comper.environments.environment import EnvironmentSettings, EnvironmentSpec, Family
+from comper.environments.games import letters
 from comper.errors import UsageError
 from comper.importing import require_trust
 
@@ -119,15 +120,11 @@ def _nearest(name: str) -> list[str]:
     for known in all_names():
         prefix, _, rest = known.rpartition(":")
         for spelling in (known, rest, re.sub(r"-v\d+$", "", rest)):
-            earlier = keys.setdefault(_letters(spelling), known)
+            earlier = keys.setdefault(letters(spelling), known)
             if earlier.rpartition(":")[0] == prefix:  # the newest version of an environment, but of the first family
-                keys[_letters(spelling)] = known
-    nearest = difflib.get_close_matches(_letters(name), keys, n=3, cutoff=0.7)
+                keys[letters(spelling)] = known
+    nearest = difflib.get_close_matches(letters(name), keys, n=3, cutoff=0.7)
     return list(dict.fromkeys(keys[key] for key in nearest))
-
-
-def _letters(name: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
 def family_settings() -> dict[str, EnvironmentSettings]:

@@ -11,9 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from comper.errors import OutsideCodeError, UsageError
-
-INSTALL_COMMAND = 'pip install "comper[atari]"'
+from comper.errors import OutsideCodeError, UsageError, import_library
 
 # What Gymnasium's ids put around a name: `ALE/Pong-v5`, `PongNoFrameskip-v4`.
 _ID_PREFIX = re.compile(r"^ALE/")
@@ -22,10 +20,7 @@ _ID_SUFFIX = re.compile(r"(NoFrameskip|Deterministic)?-v\d+$")
 
 def import_ale() -> Any:
     """Import ale_py, silenced, or say how to install it."""
-    try:
-        import ale_py
-    except ImportError as error:
-        raise OutsideCodeError(f"Atari games need ale-py: {INSTALL_COMMAND}") from error
+    ale_py = import_library("ale_py", "Atari games need ale-py", extra="atari", kind=OutsideCodeError)
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
     return ale_py
 
@@ -83,21 +78,22 @@ def _is_playable(name: str) -> bool:
 
 
 def _letters_of(name: str) -> str:
-    return _letters(_ID_SUFFIX.sub("", _ID_PREFIX.sub("", name.strip())))
+    return letters(_ID_SUFFIX.sub("", _ID_PREFIX.sub("", name.strip())))
 
 
-def _letters(name: str) -> str:
+def letters(name: str) -> str:
+    """What two spellings of a name have in common: small letters and digits."""
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
 @cache
 def _names_by_letters() -> dict[str, str]:
-    return {_letters(name): name for name in _shipped_names()}
+    return {letters(name): name for name in _shipped_names()}
 
 
-def _suggestion(letters: str) -> str:
-    playable = {_letters(name): name for name in available_games()}
-    nearest = difflib.get_close_matches(letters, playable, n=3, cutoff=0.6)
+def _suggestion(spelled: str) -> str:
+    playable = {letters(name): name for name in available_games()}
+    nearest = difflib.get_close_matches(spelled, playable, n=3, cutoff=0.6)
     if not nearest:
         return f"There are {len(playable)}, for example {', '.join(sorted(playable.values())[:3])}."
     return f"Did you mean {' or '.join(playable[match] for match in nearest)}?"

@@ -17,10 +17,9 @@ from numpy.typing import NDArray
 
 from comper.environments.environment import Environment, EnvironmentSettings, Family, setting
 from comper.environments.seeded import Outcome, make_seeded
-from comper.errors import OutsideCodeError, UsageError
+from comper.errors import OutsideCodeError, UsageError, import_library
 from comper.importing import import_module_named
 
-INSTALL_COMMAND = 'pip install "comper[gymnasium]"'
 OTHER_FAMILIES = ("ale_py", "shimmy", "minigrid", "minatar")
 
 
@@ -35,11 +34,7 @@ class GymnasiumSettings(EnvironmentSettings):
 
 def import_gymnasium() -> Any:
     """Import gymnasium, or say how to install it."""
-    try:
-        import gymnasium
-    except ImportError as error:
-        raise OutsideCodeError(f"This environment needs Gymnasium: {INSTALL_COMMAND}") from error
-    return gymnasium
+    return import_library("gymnasium", "This environment needs Gymnasium", extra="gymnasium", kind=OutsideCodeError)
 
 
 # Observations

@@ -23,9 +23,8 @@ from numpy.typing import NDArray
 
 from comper.environments.environment import Environment, EnvironmentSettings, Family, setting
 from comper.environments.seeded import Outcome, make_seeded
-from comper.errors import OutsideCodeError
+from comper.errors import OutsideCodeError, install_command
 
-INSTALL_COMMAND = 'pip install "comper[minatar]"'
 GAMES = ("asterix", "breakout", "freeway", "seaquest", "space_invaders")
 ACTIONS = {"n": "NOOP", "l": "LEFT", "u": "UP", "r": "RIGHT", "d": "DOWN", "f": "FIRE"}
 """MinAtar's letters, spelled out."""
@@ -100,7 +99,7 @@ class MinAtarGame:
 def names() -> tuple[str, ...]:
     """The five games, if MinAtar is installed."""
     if importlib.util.find_spec("minatar") is None:
-        raise OutsideCodeError(f"MinAtar games need MinAtar: {INSTALL_COMMAND}")
+        raise OutsideCodeError(f"MinAtar games need MinAtar: {install_command('minatar')}")
     return GAMES
 
 

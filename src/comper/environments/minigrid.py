@@ -7,7 +7,6 @@ by more than chance. The full view does not show what the agent carries; the age
 
 from __future__ import annotations
 
-import importlib
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -18,9 +17,8 @@ from numpy.typing import NDArray
 from comper.environments.environment import Environment, EnvironmentSettings, Family, setting
 from comper.environments.gym import GymnasiumGame, import_gymnasium, make_gymnasium
 from comper.environments.seeded import make_seeded
-from comper.errors import OutsideCodeError
+from comper.errors import OutsideCodeError, import_library
 
-INSTALL_COMMAND = 'pip install "comper[minigrid]"'
 ID_PREFIX = "MiniGrid-"
 CHANNELS = (11, 6, 4)
 """Values of the three numbers that MiniGrid gives for a cell: object, colour, state."""
@@ -82,10 +80,7 @@ def _one_hot(numbers: NDArray[np.uint8]) -> NDArray[np.bool_]:
 
 def import_minigrid() -> Any:
     """Import minigrid, which registers its environments, or say how to install it."""
-    try:
-        return importlib.import_module("minigrid")
-    except ImportError as error:
-        raise OutsideCodeError(f"This environment needs MiniGrid: {INSTALL_COMMAND}") from error
+    return import_library("minigrid", "This environment needs MiniGrid", extra="minigrid", kind=OutsideCodeError)
 
 
 def names() -> tuple[str, ...]:

@@ -11,7 +11,7 @@ import os
 import tempfile
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -20,7 +20,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from comper.environments.environment import Environment, EnvironmentFactory, EnvironmentInfo, Step
+from comper.environments.environment import Environment, EnvironmentFactory, EnvironmentInfo, Step, close
 from comper.errors import (
     ComperError,
     OutsideCodeError,
@@ -149,7 +149,8 @@ class SerialStepper(Stepper):
         self._environment(trial).load_state_dict(state)
 
     def close(self) -> None:
-        _close(self._environments)
+        for environment in self._environments:
+            close(environment)
 
     def _send(self, actions: list[int], trials: list[int]) -> None:
         self._sent = list(zip(actions, trials, strict=True))
@@ -161,14 +162,6 @@ class SerialStepper(Stepper):
         self._require_idle()
         self._require_trial(trial)
         return self._environments[trial]
-
-
-def _close(environments: Iterable[Environment]) -> None:
-    """Close those that hold something: Gymnasium's may hold a window or a simulator."""
-    for environment in environments:
-        close = getattr(environment, "close", lambda: None)
-        with contextlib.suppress(Exception):  # the code of others: its trouble at the very end is no reason to fail
-            close()
 
 
 class ProcessStepper(Stepper):
@@ -395,7 +388,8 @@ class _Worker:
         self._environments[trial].load_state_dict(state)
 
     def close(self) -> None:
-        _close(self._environments.values())
+        for environment in self._environments.values():
+            close(environment)
 
 
 def _work(connection: Connection, factories: Mapping[int, EnvironmentFactory]) -> None:

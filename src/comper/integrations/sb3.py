@@ -34,7 +34,7 @@ except ModuleNotFoundError as error:
 from comper.errors import DamagedFileError, UsageError
 from comper.integrations import saved_spaces
 from comper.memory import array_folder
-from comper.memory.array_folder import StoredArray, letters
+from comper.memory.array_folder import StoredArray, letters, stored
 from comper.memory.indexes import TransitionKey, make_index
 from comper.memory.observation_array import EMPTY, ObservationArray, ObservationPool, checked, is_worth_sharing
 from comper.memory.ring_sets import NONE, EqualKeys, RingSets
@@ -320,7 +320,7 @@ class CompactReplayBuffer(ReplayBuffer):
             "pos": self.pos,
             "full": self.full,
         }
-        array_folder.write(Path(folder), about, self._columns() | _stored(bounds))
+        array_folder.write(Path(folder), about, self._columns() | stored(bounds))
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str], device: torch.device | str = "auto") -> Self:
@@ -367,7 +367,7 @@ class CompactReplayBuffer(ReplayBuffer):
                 ids, frames[f"frames_{name}"] = s.pool.held()
                 s, s_next = (np.searchsorted(ids, array.ids[:size]).astype(np.int32) for array in (s, s_next))
             arrays |= {f"observations_{name}": s[:size], f"next_observations_{name}": s_next[:size]}
-        return frames | _stored(arrays)
+        return frames | stored(arrays)
 
     def _restore(self, arrays: dict[str, npt.NDArray[Any]], pos: int, full: bool) -> None:
         """Fill this new buffer with what was saved, after checking it."""
@@ -396,7 +396,7 @@ class CompactReplayBuffer(ReplayBuffer):
     def __getstate__(self) -> dict[str, Any]:
         replaced = ("observations", "next_observations", "_pools", "_sets", *OWN_COLUMNS)
         rest = {name: value for name, value in vars(self).items() if name not in replaced}
-        return {**rest, "_saved": {name: _whole(column) for name, column in self._columns().items()}}
+        return {**rest, "_saved": {name: column.whole() for name, column in self._columns().items()}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         saved = state.pop("_saved")
@@ -434,15 +434,6 @@ def _gather_both(s: Observations, s_next: Observations, index: tuple[Indices, In
         both = s.pool.gather(np.concatenate([s.ids[index], s_next.ids[index]]))
         return both[: len(both) // 2], both[len(both) // 2 :]
     return s[index], s_next[index]
-
-
-def _stored(arrays: dict[str, npt.NDArray[Any]]) -> dict[str, StoredArray]:
-    return {name: StoredArray(array.dtype, array.shape, [array]) for name, array in arrays.items()}
-
-
-def _whole(column: StoredArray) -> npt.NDArray[Any]:
-    parts = [*column.parts]
-    return np.concatenate(parts) if parts else np.empty(column.shape, column.dtype)
 
 
 def _copy_into(array: npt.NDArray[Any], saved: npt.NDArray[Any]) -> None:

@@ -29,7 +29,7 @@ except ModuleNotFoundError as error:
 
 from comper.errors import DamagedFileError, UsageError
 from comper.memory import array_folder
-from comper.memory.array_folder import StoredArray, letters
+from comper.memory.array_folder import StoredArray, letters, stored
 from comper.memory.indexes import TransitionKey, make_index
 from comper.memory.observation_array import EMPTY, ObservationArray, ObservationPool, is_worth_sharing
 from comper.memory.ring_sets import NONE, EqualKeys, RingSets
@@ -273,10 +273,7 @@ class CompactStorage(LazyStackStorage):  # type: ignore[misc]
 
     def state_dict(self) -> dict[str, Any]:
         """Everything as tensors, numbers and strings."""
-        arrays = {}
-        for name, column in self._saved_columns().items():
-            parts = [*column.parts]
-            arrays[name] = torch.from_numpy(np.concatenate(parts) if parts else np.empty(column.shape, column.dtype))
+        arrays = {name: torch.from_numpy(column.whole()) for name, column in self._saved_columns().items()}
         return {"about": self._about(), "arrays": arrays}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
@@ -307,7 +304,7 @@ class CompactStorage(LazyStackStorage):  # type: ignore[misc]
             arrays[f"column_{letters(i)}"] = places.astype(np.int32)
         if self._sets is not None:
             arrays |= self._sets.state_dict()
-        return frames | {name: StoredArray(array.dtype, array.shape, [array]) for name, array in arrays.items()}
+        return frames | stored(arrays)
 
     def _restore(self, about: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> None:
         """Replace everything by what was saved, after checking it."""

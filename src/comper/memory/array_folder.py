@@ -23,10 +23,13 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from comper.errors import DamagedFileError, UsageError, explaining_os_errors
+from comper.memory.frames import FrameStore
 
 MANIFEST_FILE = "manifest.json"
 MAX_MANIFEST_BYTES = 1 << 20
 UNFINISHED = ".unfinished-"
+FRAMES_AT_ONCE = 256
+"""In main memory while a store is saved."""
 _ARRAY_FILE = re.compile(r"[a-z_]+-[0-9a-f]{64}\.npy")
 
 
@@ -36,6 +39,23 @@ class StoredArray(NamedTuple):
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
     parts: Iterable[NDArray[Any]]
+
+    def whole(self) -> NDArray[Any]:
+        """All of it in memory."""
+        parts = [*self.parts]
+        return np.concatenate(parts) if parts else np.empty(self.shape, self.dtype)
+
+
+def stored(arrays: Mapping[str, NDArray[Any]]) -> dict[str, StoredArray]:
+    """Arrays to save, each in one part."""
+    return {name: StoredArray(array.dtype, array.shape, [array]) for name, array in arrays.items()}
+
+
+def stored_frames(store: FrameStore) -> tuple[NDArray[np.int64], StoredArray]:
+    """The ids that a store holds, and their frames, of which few are in memory at once."""
+    ids, _ = store.held()
+    parts = (store.gather(ids[start : start + FRAMES_AT_ONCE]) for start in range(0, len(ids), FRAMES_AT_ONCE))
+    return ids, StoredArray(store.dtype, (len(ids), *store.shape), parts)
 
 
 def letters(number: int) -> str:

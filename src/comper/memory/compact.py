@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -15,15 +15,13 @@ import numpy.typing as npt
 
 from comper.errors import DamagedFileError
 from comper.memory import array_folder
-from comper.memory.array_folder import StoredArray
+from comper.memory.array_folder import StoredArray, stored, stored_frames
 from comper.memory.compressed import make_frame_store
 from comper.memory.indexes import NO_MATCH, TransitionKey, make_index
 from comper.memory.transitions import Transition, TransitionTable
 
 FORMAT = "comper compact memory, version 1"
 MAX_REWARD = float(np.finfo(np.float32).max)
-FRAMES_AT_ONCE = 256
-"""Frames in main memory while a memory is saved."""
 
 
 @dataclass(frozen=True)
@@ -245,7 +243,7 @@ class CompactMemory:
     def _columns(self) -> dict[str, StoredArray]:
         """Everything in the order of the sets' ids. States are given as positions in `frames`."""
         transitions = self._table.gather(self.set_ids % self.capacity)
-        ids, _ = self._store.held()
+        ids, frames = stored_frames(self._store)
         arrays = {
             "states": np.searchsorted(ids, transitions.s),
             "next_states": np.searchsorted(ids, transitions.s_next),
@@ -254,12 +252,7 @@ class CompactMemory:
             "terminated": transitions.continues == 0,
             "set_sizes": self.set_sizes,
         }
-        frames = StoredArray(self.dtype, (len(ids), *self._store.shape), self._frames_in_parts(ids))
-        return {"frames": frames} | {name: StoredArray(a.dtype, a.shape, [a]) for name, a in arrays.items()}
-
-    def _frames_in_parts(self, ids: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[Any]]:
-        for start in range(0, len(ids), FRAMES_AT_ONCE):
-            yield self._store.gather(ids[start : start + FRAMES_AT_ONCE])
+        return {"frames": frames, **stored(arrays)}
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Self:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from comper.memory.frames import FrameStore, Held
 from comper.memory.indexes import NO_MATCH, CoarseIndex, TransitionKey, held_by, make_index
 from comper.memory.propagation import NO_NODE, Layout, ValueRule, layout_of, solve, terms_of, travelled
-from comper.memory.transitions import Transition
+from comper.memory.transitions import Memories, Transition
 
 REPLAY = ("set", "visit", "surprise")
 BYTES_PER_EDGE = 250
@@ -56,7 +56,6 @@ class Columns:
     """Arrays of one length by name, which grow together."""
 
     def __init__(self, capacity: int = 1024, **kinds: tuple[Any, tuple[int, ...]]):
-        self._kinds = kinds
         self.arrays: dict[str, NDArray[Any]] = {
             name: np.zeros((capacity, *shape), dtype) for name, (dtype, shape) in kinds.items()
         }
@@ -385,33 +384,23 @@ def _are_within(numbers: NDArray[Any], low: int, end: int) -> bool:
     return not numbers.size or bool(low <= numbers.min() and numbers.max() < end)
 
 
-class TransitionGraphs:
-    """The graphs of T trials as one; `[trial]` gives one of them."""
+class TransitionGraphs(Memories[TransitionGraph]):
+    """The graphs of T trials as one."""
 
     def __init__(self, graphs: Sequence[TransitionGraph], rngs: Sequence[np.random.Generator]):
-        self._graphs, self._rngs = graphs, rngs
-
-    def __getitem__(self, trial: int) -> TransitionGraph:
-        return self._graphs[trial]
+        super().__init__(graphs)
+        self._rngs = rngs
 
     def sample(self, batch_size: int, trials: Sequence[int], *, all_tried: bool = True) -> Replay:
         """Draw for each of the trials, each with its own generator."""
-        drawn = [self._graphs[i].sample(batch_size, self._rngs[i], all_tried=all_tried) for i in trials]
+        drawn = [self._memories[i].sample(batch_size, self._rngs[i], all_tried=all_tried) for i in trials]
         return Replay(*(np.stack(column) for column in zip(*drawn, strict=True)))
 
     def tell(self, replay: Replay, q: NDArray[np.float32], trials: Sequence[int]) -> None:
         """Note the network's Q-values (n, B, A) of replayed states, as they were computed for the update."""
         for trial, nodes, values in zip(trials, replay.nodes, q, strict=True):
-            self._graphs[trial].tell(nodes, values)
-
-    def state_dict(self, trial: int) -> dict[str, Any]:
-        """One trial's graph; its frames and generator are saved beside it."""
-        return self._graphs[trial].state_dict()
-
-    def load_state_dict(self, trial: int, state: dict[str, Any]) -> None:
-        """Read back what `state_dict` wrote."""
-        self._graphs[trial].load_state_dict(state)
+            self._memories[trial].tell(nodes, values)
 
     def held(self, trial: int) -> Held:
         """The frames and actions that one trial refers to."""
-        return self._graphs[trial].held()
+        return self._memories[trial].held()

@@ -7,14 +7,14 @@ axes, but keeps 4 bytes per frame of an observation. Stacks share frames with ea
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from comper.errors import UsageError
-from comper.memory.array_folder import StoredArray
+from comper.memory.array_folder import StoredArray, stored_frames
 from comper.memory.compressed import make_frame_store
 
 EMPTY = -1
@@ -23,8 +23,6 @@ MIN_FRAME_BYTES = 1024
 """A plane of an image is a frame of its own from this size on; below it, the bookkeeping would take more than it saves."""
 MIN_SHARED_BYTES = {"b": 32, "i": 32, "u": 32, "f": 512}
 """By kind of number: smaller observations are cheaper to repeat than to share. Real numbers seldom occur twice."""
-FRAMES_AT_ONCE = 256
-"""Frames in main memory while a pool is saved."""
 
 Observations = npt.NDArray[Any]
 
@@ -126,12 +124,7 @@ class ObservationPool:
 
     def held(self) -> tuple[npt.NDArray[np.int64], StoredArray]:
         """The ids held, and their frames, of which few are in memory at once."""
-        ids, _ = self.frames.held()
-        return ids, StoredArray(self.dtype, (len(ids), *self.frames.shape), self._in_parts(ids))
-
-    def _in_parts(self, ids: npt.NDArray[np.int64]) -> Iterator[Observations]:
-        for start in range(0, len(ids), FRAMES_AT_ONCE):
-            yield self.frames.gather(ids[start : start + FRAMES_AT_ONCE])
+        return stored_frames(self.frames)
 
     def restore(self, frames: Observations, arrays: Sequence[tuple[ObservationArray, npt.NDArray[np.int32]]]) -> None:
         """Fill empty arrays with rows that were saved as positions among these frames (`EMPTY`: not written)."""

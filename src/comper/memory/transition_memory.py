@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from comper.memory.frames import FrameStore, Held
 from comper.memory.indexes import NO_MATCH, SimilarityIndex, TransitionKey, held_by
-from comper.memory.transitions import Batch, Sample, Transition, TransitionBatch, TransitionTable
+from comper.memory.transitions import Batch, Memories, Sample, Transition, TransitionBatch, TransitionTable
 
 NO_SET = -1
 ABSENT = -1
@@ -380,18 +380,8 @@ class Sets:
         return iter(zip(self.trials, self.set_ids, strict=True))
 
 
-class TransitionMemories:
-    """The TMs of T trials as one; `[trial]` gives one of them."""
-
-    def __init__(self, memories: Sequence[TransitionMemory]):
-        self._memories = memories
-
-    def __getitem__(self, trial: int) -> TransitionMemory:
-        return self._memories[trial]
-
-    def __len__(self) -> int:
-        """The number of trials."""
-        return len(self._memories)
+class TransitionMemories(Memories[TransitionMemory]):
+    """The TMs of T trials as one; their TMIs are saved with them."""
 
     def store(self, trial: int, transition: Transition, q: float, *, is_last: bool) -> int:
         """TM.StoreTransition([τ_t, Q_t], δ), Algorithm 1; `is_last` when the episode ends there. Return T^i."""
@@ -410,32 +400,21 @@ class TransitionMemories:
         for trial, set_ids, values in zip(batch.trials, batch.set_ids, q, strict=True):
             self._memories[trial].refresh(set_ids, values)
 
-    def state_dict(self, trial: int) -> dict[str, Any]:
-        """One trial's TM and TMI; its frames are saved beside them."""
-        return self._memories[trial].state_dict()
-
     def held(self, trial: int) -> Held:
         """The frames and actions that one trial refers to."""
         return self._memories[trial].held()
 
-    def load_state_dict(self, trial: int, state: dict[str, Any]) -> None:
-        """Read back what `state_dict` wrote."""
-        self._memories[trial].load_state_dict(state)
 
-
-class ReducedTransitionMemories:
-    """The RTMs of T trials as one; `[trial]` gives one of them."""
+class ReducedTransitionMemories(Memories[ReducedTransitionMemory]):
+    """The RTMs of T trials as one."""
 
     def __init__(
         self, tm: TransitionMemories, rngs: Sequence[np.random.Generator], discount: float, *, mode: str = "accumulate"
     ):
+        super().__init__([ReducedTransitionMemory(tm[trial]) for trial in range(len(tm))])
         self._tm, self._rngs = tm, rngs
         self._replaces = mode == "replace"
         self._discount = np.float32(discount)
-        self._memories = [ReducedTransitionMemory(tm[trial]) for trial in range(len(tm))]
-
-    def __getitem__(self, trial: int) -> ReducedTransitionMemory:
-        return self._memories[trial]
 
     def absorb(self, sets: Sets) -> None:
         """Add the sets that trained the QLSTM, or replace the others with them (A19). Algorithm 2, l. 14."""
@@ -459,11 +438,3 @@ class ReducedTransitionMemories:
     def size(self, trial: int) -> int:
         """Sets in a trial's RTM."""
         return len(self._memories[trial])
-
-    def state_dict(self, trial: int) -> dict[str, Any]:
-        """One trial's members in their order; its generator is saved beside them."""
-        return self._memories[trial].state_dict()
-
-    def load_state_dict(self, trial: int, state: dict[str, Any]) -> None:
-        """Read back what `state_dict` wrote."""
-        self._memories[trial].load_state_dict(state)

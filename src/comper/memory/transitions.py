@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -256,8 +256,41 @@ class ReplayMemory:
         return self._table.held()
 
 
-class ReplayMemories:
-    """The replay memories of T trials as one, with returns over `num_steps` steps; `[trial]` gives one of them."""
+class TrialMemory(Protocol):
+    """What the memory of one trial has: a state that is saved beside its frames and its generator."""
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+
+Memory = TypeVar("Memory", bound=TrialMemory)
+
+
+class Memories(Generic[Memory]):
+    """The memories of T trials as one; `[trial]` gives one of them."""
+
+    def __init__(self, memories: Sequence[Memory]):
+        self._memories = memories
+
+    def __getitem__(self, trial: int) -> Memory:
+        return self._memories[trial]
+
+    def __len__(self) -> int:
+        """The number of trials."""
+        return len(self._memories)
+
+    def state_dict(self, trial: int) -> dict[str, Any]:
+        """What one trial remembers; its frames and generator are saved beside it."""
+        return self._memories[trial].state_dict()
+
+    def load_state_dict(self, trial: int, state: dict[str, Any]) -> None:
+        """Read back what `state_dict` wrote."""
+        self._memories[trial].load_state_dict(state)
+
+
+class ReplayMemories(Memories[ReplayMemory]):
+    """The replay memories of T trials as one, with returns over `num_steps` steps."""
 
     def __init__(
         self,
@@ -271,12 +304,9 @@ class ReplayMemories:
     ):
         if num_steps < 1:
             raise ValueError(f"num_steps = {num_steps}: must be 1 or more.")
-        self._memories = [ReplayMemory(store, capacity=capacity, history_length=history_length) for store in stores]
+        super().__init__([ReplayMemory(store, capacity=capacity, history_length=history_length) for store in stores])
         self._rngs = rngs
         self._discount, self._num_steps = discount, num_steps
-
-    def __getitem__(self, trial: int) -> ReplayMemory:
-        return self._memories[trial]
 
     def add(self, trial: int, transition: Transition, *, is_last: bool) -> None:
         """Store a transition of a trial; `is_last` when its episode ends there, terminated or truncated."""
@@ -298,14 +328,6 @@ class ReplayMemories:
     def nbytes(self, trial: int) -> int:
         """Bytes that a trial's frames and rows take."""
         return self._memories[trial].nbytes
-
-    def state_dict(self, trial: int) -> dict[str, Any]:
-        """One trial's rows; its frames and generator are saved beside them."""
-        return self._memories[trial].state_dict()
-
-    def load_state_dict(self, trial: int, state: dict[str, Any]) -> None:
-        """Read back what `state_dict` wrote."""
-        self._memories[trial].load_state_dict(state)
 
     def held(self, trial: int) -> Held:
         """The frames and actions that one trial refers to."""

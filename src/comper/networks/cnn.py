@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
 
 from comper import native
-from comper.networks.stacking import MKL_BLOCK, Conv2d, Linear, NetworkFactory, as_floats
+from comper.networks.stacking import MKL_BLOCK, Linear, NetworkFactory, as_floats, glorot
 
 VECTOR_UNITS = 64
 """Hidden units, twice, for observations that are not images (D3)."""
@@ -130,32 +131,84 @@ def make_q_network(
     return QNetworkFactory(description, partial(MLP, observation, num_actions, duelling=duelling))
 
 
-def check_q_network(make: NetworkFactory, state_shape: tuple[int, ...], num_actions: int) -> None:
-    """Refuse a network that does not give one Q-value per action for states (B, history, *observation_shape)."""
-    with torch.random.fork_rng(devices=()), torch.no_grad():
-        module = make()
-        if not isinstance(module, nn.Module):
-            raise ValueError(f"The network is a {type(module).__name__}, not a torch.nn.Module.")
-        if any(map(is_lazy, module.parameters())):
-            raise ValueError("The network has a lazy layer, whose size is not known when it is made: give it its size.")
-        for num_states in (2, 1):
-            values = _values_of(module, torch.zeros(num_states, *state_shape))
-            if not isinstance(values, Tensor) or values.shape != (num_states, num_actions):
-                found = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
-                expected = (num_states, num_actions)
-                raise ValueError(f"The network gives {found} for {num_states} states: expected Q-values of shape {expected}.")
-        state = torch.ones(1, *state_shape)
-        if not torch.equal(_values_of(module, state), _values_of(module, state)):
-            raise ValueError("The network draws at random (dropout?), so that a run could not be repeated or resumed exactly.")
+class Conv2d(nn.Module):
+    """A convolution of images (..., channels, height, width). Its weights are zero until `draw_weights`.
+
+    In memory the channels come last, in weights and images: the layout that CPU and GPU kernels like best.
+    """
+
+    def __init__(self, channels: int, filters: int, size: int, stride: int, *, bias: bool = True):
+        super().__init__()
+        if size % stride:
+            raise ValueError(f"size = {size}, stride = {stride}: the size must be a multiple of the stride.")
+        self.stride = stride
+        self.weight = nn.Parameter(torch.zeros(filters, size, size, channels))
+        self.bias = nn.Parameter(torch.zeros(filters)) if bias else None
+
+    def draw_weights(self, rng: np.random.Generator) -> None:
+        """Start anew: Glorot's weights, no bias."""
+        filters, height, width, channels = self.weight.shape
+        glorot(self.weight, rng, fan_in=height * width * channels, fan_out=height * width * filters)
+
+    def forward(self, x: Tensor, scale: float = 1.0) -> Tensor:
+        """Convolve x · scale, (B, C, H, W), or (T, B, C, H, W) with stacked parameters."""
+        # The scale goes into the weights: 2,048 products in Table 9's first layer in place of one for every pixel.
+        weight = self.weight if scale == 1.0 else self.weight * scale
+        if weight.dim() == 4:
+            return F.conv2d(x, weight.permute(0, 3, 1, 2), self.bias, self.stride)
+        y: Tensor = _StackedConv2d.apply(x.movedim(-3, -1), weight, self.stride)  # type: ignore[no-untyped-call]
+        if self.bias is not None:
+            y = y + self.bias[:, None, None, None]
+        return y.movedim(-1, -3)
 
 
-def _values_of(module: nn.Module, states: Tensor) -> Any:
-    try:
-        return module(states)
-    except (RuntimeError, ValueError) as error:
-        raise ValueError(
-            f"The network cannot read {len(states)} states of shape {tuple(states.shape[1:])} ({error})."
-        ) from error
+class _StackedConv2d(torch.autograd.Function):
+    """Convolutions of T trials, each with its own weights, as batched matrix products, forward and backward.
+
+    Forward, the patches (T, B·H'·W', k·k·C) are multiplied by the weights (T, k·k·C, O). Backward, the gradient of the input
+    is again a product over patches, now of the output's gradient: with stride s and k = m·s, the pixels of an s x s block all
+    see the same m x m outputs, each pixel through its own weights.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, stride: int) -> Tensor:
+        trials, batch = x.shape[:2]
+        num_filters, size = weight.shape[1:3]
+        columns, (height, width) = _patches(x, size, stride)
+        ctx.save_for_backward(columns, weight)
+        ctx.stride, ctx.input_shape = stride, x.shape
+        y = columns.bmm(weight.flatten(2).transpose(1, 2))
+        return y.view(trials, batch, height, width, num_filters)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor, None]:
+        (dy,) = gradients
+        columns, weight = ctx.saved_tensors
+        d_weight = dy.flatten(1, 3).transpose(1, 2).bmm(columns).view_as(weight)
+        d_x = _input_gradient(dy, weight, ctx.stride, ctx.input_shape) if ctx.needs_input_grad[0] else None
+        return d_x, d_weight, None
+
+
+def _patches(x_TBHWC: Tensor, size: int, stride: int) -> tuple[Tensor, tuple[int, int]]:
+    """Patches as rows (T, B·H'·W', size·size·C), and how many there are in each direction."""
+    views = x_TBHWC.unfold(2, size, stride).unfold(3, size, stride)  # T, B, H', W', C, size, size
+    rows = views.permute(0, 1, 2, 3, 5, 6, 4).reshape(x_TBHWC.shape[0], -1, size * size * x_TBHWC.shape[4])
+    return rows, (views.shape[2], views.shape[3])
+
+
+def _input_gradient(dy: Tensor, weight: Tensor, stride: int, input_shape: torch.Size) -> Tensor:
+    trials, batch, height, width, channels = input_shape
+    num_filters, taps = weight.shape[1], weight.shape[2] // stride
+    rows, (blocks_down, blocks_across) = _patches(F.pad(dy, (0, 0, *[taps - 1] * 4)), taps, 1)
+    # weight[o, u·s + a, v·s + b, c], with u and v reversed, as (u, v, o) x (a, b, c)
+    by_tap = weight.view(trials, num_filters, taps, stride, taps, stride, channels).flip(2, 4)
+    product = rows.bmm(by_tap.permute(0, 2, 4, 1, 3, 5, 6).reshape(trials, taps * taps * num_filters, -1))
+    blocks = product.view(trials, batch, blocks_down, blocks_across, stride, stride, channels)
+    covered = blocks.permute(0, 1, 2, 4, 3, 5, 6).reshape(
+        trials, batch, blocks_down * stride, blocks_across * stride, channels
+    )
+    # Rows and columns past the last patch were never read.
+    return F.pad(covered, (0, 0, 0, width - covered.shape[3], 0, height - covered.shape[2]))
 
 
 class Duelling(Linear):

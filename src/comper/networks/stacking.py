@@ -1,4 +1,4 @@
-"""T networks of one architecture: a population, and the layers that compute all of its trials at once.
+"""T networks of one architecture: a population, and the dense layer that computes all of its trials at once.
 
 On a CPU a population is T modules and a trial computes exactly what it would compute alone. On a GPU the parameters of all
 trials are stacked along a leading trial axis, so that one product serves all of them.
@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.func import functional_call, stack_module_state, vmap
@@ -198,54 +197,6 @@ def started_module(make: NetworkFactory, rng: np.random.Generator) -> nn.Module:
     return module
 
 
-def described_layers(make: NetworkFactory) -> list[tuple[str, int]]:
-    """The layers of the network that a factory makes, with their numbers of parameters."""
-    with torch.random.fork_rng(devices=()):  # a user's module draws its weights
-        return layer_sizes(make())
-
-
-def num_parameters(make: NetworkFactory) -> int:
-    """The number of parameters of the network that a factory makes."""
-    return sum(size for _, size in described_layers(make))
-
-
-def sample_bytes(make: NetworkFactory, example: Callable[[int], Sequence[Tensor]]) -> int:
-    """Bytes that an update takes for each sample of its batch: the inputs, and what is kept for the way back.
-
-    `example(n)` makes inputs of n samples. A large network is computed with on torch's device of shapes alone, which takes no
-    memory but a second or two for what torch then imports. Measured against real updates of the CNN and the QLSTM it is 0.6
-    to 1.1 of what they took; so a quarter is added.
-    """
-    with torch.device("meta"):
-        num_weights = sum(p.numel() for p in make().parameters())
-    device = "cpu" if num_weights < SMALL_NETWORK else "meta"
-    small, large = (_update_bytes(make, example, size, device) for size in (2, 3))
-    return (large - small) * 5 // 4
-
-
-SMALL_NETWORK = 1 << 25
-"""Weights up to which a network is computed with to find what it needs: 128 MiB, and some milliseconds."""
-
-
-def _update_bytes(make: NetworkFactory, example: Callable[[int], Sequence[Tensor]], size: int, device: str) -> int:
-    kept: list[int] = []
-
-    def keep(x: Tensor) -> Tensor:
-        kept.append(x.numel() * x.element_size())
-        return x
-
-    with torch.device(device), torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
-        inputs = example(size)
-        make()(*inputs)
-    return sum(kept) + sum(x.numel() * x.element_size() for x in inputs)
-
-
-def layer_sizes(module: nn.Module) -> list[tuple[str, int]]:
-    """The layers of a module that have parameters, in order, with their number: rows of an architecture table."""
-    own = [(name, sum(p.numel() for p in layer.parameters(recurse=False))) for name, layer in module.named_modules()]
-    return [(name or type(module).__name__, size) for name, size in own if size]
-
-
 def as_floats(x: Tensor) -> Tensor:
     """Observations as a network computes with them: 8-bit pixels as 0 to 1, everything else as it is."""
     return x.float() * (1 / 255) if x.dtype == torch.uint8 else x.float()
@@ -270,7 +221,7 @@ def _moved(tensors: dict[str, Any], device: torch.device) -> Parameters:
     return {name: x.detach().to(device).requires_grad_(x.requires_grad) for name, x in tensors.items()}
 
 
-# Layers that take the parameters of one trial, or of T trials stacked along a leading axis.
+# A layer that takes the parameters of one trial, or of T trials stacked along a leading axis.
 
 
 def glorot(parameter: nn.Parameter, rng: np.random.Generator, *, fan_in: int, fan_out: int) -> None:
@@ -321,86 +272,6 @@ class Linear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """x W + b of (B, inputs), or of (T, B, inputs) with stacked parameters."""
         return linear(x, self.weight, self.bias)
-
-
-class Conv2d(nn.Module):
-    """A convolution of images (..., channels, height, width). Its weights are zero until `draw_weights`.
-
-    In memory the channels come last, in weights and images: the layout that CPU and GPU kernels like best.
-    """
-
-    def __init__(self, channels: int, filters: int, size: int, stride: int, *, bias: bool = True):
-        super().__init__()
-        if size % stride:
-            raise ValueError(f"size = {size}, stride = {stride}: the size must be a multiple of the stride.")
-        self.stride = stride
-        self.weight = nn.Parameter(torch.zeros(filters, size, size, channels))
-        self.bias = nn.Parameter(torch.zeros(filters)) if bias else None
-
-    def draw_weights(self, rng: np.random.Generator) -> None:
-        """Start anew: Glorot's weights, no bias."""
-        filters, height, width, channels = self.weight.shape
-        glorot(self.weight, rng, fan_in=height * width * channels, fan_out=height * width * filters)
-
-    def forward(self, x: Tensor, scale: float = 1.0) -> Tensor:
-        """Convolve x · scale, (B, C, H, W), or (T, B, C, H, W) with stacked parameters."""
-        # The scale goes into the weights: 2,048 products in Table 9's first layer in place of one for every pixel.
-        weight = self.weight if scale == 1.0 else self.weight * scale
-        if weight.dim() == 4:
-            return F.conv2d(x, weight.permute(0, 3, 1, 2), self.bias, self.stride)
-        y: Tensor = _StackedConv2d.apply(x.movedim(-3, -1), weight, self.stride)  # type: ignore[no-untyped-call]
-        if self.bias is not None:
-            y = y + self.bias[:, None, None, None]
-        return y.movedim(-1, -3)
-
-
-class _StackedConv2d(torch.autograd.Function):
-    """Convolutions of T trials, each with its own weights, as batched matrix products, forward and backward.
-
-    Forward, the patches (T, B·H'·W', k·k·C) are multiplied by the weights (T, k·k·C, O). Backward, the gradient of the input
-    is again a product over patches, now of the output's gradient: with stride s and k = m·s, the pixels of an s x s block all
-    see the same m x m outputs, each pixel through its own weights.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, stride: int) -> Tensor:
-        trials, batch = x.shape[:2]
-        num_filters, size = weight.shape[1:3]
-        columns, (height, width) = _patches(x, size, stride)
-        ctx.save_for_backward(columns, weight)
-        ctx.stride, ctx.input_shape = stride, x.shape
-        y = columns.bmm(weight.flatten(2).transpose(1, 2))
-        return y.view(trials, batch, height, width, num_filters)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor, None]:
-        (dy,) = gradients
-        columns, weight = ctx.saved_tensors
-        d_weight = dy.flatten(1, 3).transpose(1, 2).bmm(columns).view_as(weight)
-        d_x = _input_gradient(dy, weight, ctx.stride, ctx.input_shape) if ctx.needs_input_grad[0] else None
-        return d_x, d_weight, None
-
-
-def _patches(x_TBHWC: Tensor, size: int, stride: int) -> tuple[Tensor, tuple[int, int]]:
-    """Patches as rows (T, B·H'·W', size·size·C), and how many there are in each direction."""
-    views = x_TBHWC.unfold(2, size, stride).unfold(3, size, stride)  # T, B, H', W', C, size, size
-    rows = views.permute(0, 1, 2, 3, 5, 6, 4).reshape(x_TBHWC.shape[0], -1, size * size * x_TBHWC.shape[4])
-    return rows, (views.shape[2], views.shape[3])
-
-
-def _input_gradient(dy: Tensor, weight: Tensor, stride: int, input_shape: torch.Size) -> Tensor:
-    trials, batch, height, width, channels = input_shape
-    num_filters, taps = weight.shape[1], weight.shape[2] // stride
-    rows, (blocks_down, blocks_across) = _patches(F.pad(dy, (0, 0, *[taps - 1] * 4)), taps, 1)
-    # weight[o, u·s + a, v·s + b, c], with u and v reversed, as (u, v, o) x (a, b, c)
-    by_tap = weight.view(trials, num_filters, taps, stride, taps, stride, channels).flip(2, 4)
-    product = rows.bmm(by_tap.permute(0, 2, 4, 1, 3, 5, 6).reshape(trials, taps * taps * num_filters, -1))
-    blocks = product.view(trials, batch, blocks_down, blocks_across, stride, stride, channels)
-    covered = blocks.permute(0, 1, 2, 4, 3, 5, 6).reshape(
-        trials, batch, blocks_down * stride, blocks_across * stride, channels
-    )
-    # Rows and columns past the last patch were never read.
-    return F.pad(covered, (0, 0, 0, width - covered.shape[3], 0, height - covered.shape[2]))
 
 
 # A large dense layer for a batch in compiled code, with torch's bits: its products read the weights where they are. MKL copies

@@ -28,18 +28,17 @@ def check(summary: Summary) -> list[Finding]:
     return [finding for one_check in CHECKS for finding in one_check(summary)]
 
 
-def coinciding_trials(summary: Summary) -> list[Finding]:
+def coinciding_trials(summary: Summary) -> Iterator[Finding]:
     """Trials of one agent and game with the same score in every episode, or in all but one: they are not independent.
 
     Trials that never score agree without being copies of each other; they are only named.
     """
-    findings = []
     for (agent, game), trials in summary.cells.items():
         never_scored = [trial for trial in trials if not trial.scores.any()]
         if len(never_scored) > 1:
             text = f"{agent}, {game_title(game)}: seeds {_listed(t.seed for t in never_scored)} never scored a point, so "
             text += "their logs cannot show whether they are independent."
-            findings.append(Finding(NOTE, "coinciding", text))
+            yield Finding(NOTE, "coinciding", text)
         groups = _groups([trial for trial in trials if trial.scores.any()])
         if groups:
             coinciding = "; ".join(f"seeds {_listed(t.seed for t in group)}{_difference(group)}" for group in groups)
@@ -47,8 +46,7 @@ def coinciding_trials(summary: Summary) -> list[Finding]:
                 f"{agent}, {game_title(game)}: {sum(map(len, groups))} of {len(trials)} trials coincide: {coinciding}. "
                 "They are not independent, so standard deviations and intervals are too small."
             )
-            findings.append(Finding(WARNING, "coinciding", text))
-    return findings
+            yield Finding(WARNING, "coinciding", text)
 
 
 def _groups(trials: list[Trial]) -> list[list[Trial]]:
@@ -75,9 +73,8 @@ def _difference(group: list[Trial]) -> str:
     return " (the same score in every episode)" if differing == 0 else " (the same score in all episodes but one)"
 
 
-def scores_at_the_floor(summary: Summary) -> list[Finding]:
+def scores_at_the_floor(summary: Summary) -> Iterator[Finding]:
     """The games in which an agent does no better than random or one constant action at its own decision period."""
-    findings = []
     for agent in summary.agents:
         if _is_policy_without_learning(summary, agent):
             continue
@@ -86,13 +83,11 @@ def scores_at_the_floor(summary: Summary) -> list[Finding]:
         if low:
             scores = ", ".join(f"{game_title(game)} ({_against_floor(summary, agent, game)})" for game in low)
             text = f"{agent}: at or below the score without learning in {len(low)} of {len(games)} games: {scores}."
-            findings.append(Finding(WARNING, "floor", text))
-    return findings
+            yield Finding(WARNING, "floor", text)
 
 
-def unmeasured_floors(summary: Summary) -> list[Finding]:
+def unmeasured_floors(summary: Summary) -> Iterator[Finding]:
     """The games in which the score without learning is known, but not at the decision period of an agent."""
-    findings = []
     for agent in summary.agents:
         games = [game for game in summary.games_of(agent) if game in summary.floors.games]
         unknown = [game for game in games if np.isnan(summary.floor(agent, game))]
@@ -102,8 +97,7 @@ def unmeasured_floors(summary: Summary) -> list[Finding]:
                 f"{agent} decides every {period} frames. The score without learning was not measured at that period in "
                 f"{', '.join(map(game_title, unknown))}, so nothing is said about whether {agent} exceeds it there."
             )
-            findings.append(Finding(NOTE, "floor", text))
-    return findings
+            yield Finding(NOTE, "floor", text)
 
 
 def _is_policy_without_learning(summary: Summary, agent: str) -> bool:
@@ -115,29 +109,24 @@ def _against_floor(summary: Summary, agent: str, game: str) -> str:
     return f"{cut_text(summary.final[agent, game].mean())}, floor {cut_text(summary.floor(agent, game))}"
 
 
-def missing_trials(summary: Summary) -> list[Finding]:
+def missing_trials(summary: Summary) -> Iterator[Finding]:
     """Cells with fewer trials than the paper's five, and games of a family that only some of its agents have played."""
     if summary.is_single_run:
-        return []  # its page says what to run next
-    findings = []
+        return  # its page says what to run next
     for agent in summary.agents:
         counts = {game: len(summary.cells[agent, game]) for game in summary.games_of(agent)}
         short = [f"{game_title(game)} ({count})" for game, count in counts.items() if count < TRIALS]
         if short:
-            findings.append(
-                Finding(WARNING, "missing", f"{agent}: fewer than {TRIALS} finished trials in {', '.join(short)}.")
-            )
+            yield Finding(WARNING, "missing", f"{agent}: fewer than {TRIALS} finished trials in {', '.join(short)}.")
         played = {family(game) for game in counts}
         absent = [game_title(game) for game in summary.games if game not in counts and family(game) in played]
         if absent:
             text = f"{agent}: no finished trial in {', '.join(absent)}; aggregates cover the games that all agents share."
-            findings.append(Finding(WARNING, "missing", text))
-    return findings
+            yield Finding(WARNING, "missing", text)
 
 
-def other_budgets(summary: Summary) -> list[Finding]:
+def other_budgets(summary: Summary) -> Iterator[Finding]:
     """Agents that were given more or fewer frames of Atari games than the printed columns."""
-    findings = []
     for agent in summary.agents:
         trials = [trial for trial in summary.trials_of(agent) if family(trial.game) == ATARI]
         budgets = {trial.config.get("frames") for trial in trials}
@@ -145,26 +134,22 @@ def other_budgets(summary: Summary) -> list[Finding]:
         if others:
             frames = ", ".join(f"{budget:,}" for budget in others)
             text = f"{agent}: trained for {frames} frames, not the paper's {PAPER_FRAMES:,}"
-            findings.append(Finding(WARNING, "settings", f"{text}: not comparable with the printed columns."))
-    return findings
+            yield Finding(WARNING, "settings", f"{text}: not comparable with the printed columns.")
 
 
-def changed_settings(summary: Summary) -> list[Finding]:
+def changed_settings(summary: Summary) -> Iterator[Finding]:
     """Agents with other settings than their preset's, beyond the frame budget."""
-    findings = []
     for agent, words in summary.changes.items():
         others = [word for word in words if not word.startswith("frames ")]
         if others:
             is_beside_print = agent in summary.atari_agents
             text = f"{agent}: settings other than its preset's: {'; '.join(others)}."
             text += " Not comparable with the printed columns." if is_beside_print else ""
-            findings.append(Finding(WARNING if is_beside_print else NOTE, "settings", text))
-    return findings
+            yield Finding(WARNING if is_beside_print else NOTE, "settings", text)
 
 
-def unequal_settings(summary: Summary) -> list[Finding]:
+def unequal_settings(summary: Summary) -> Iterator[Finding]:
     """Agents whose trials in one column had different settings (a constant agent's action may differ between games)."""
-    findings = []
     for agent, trials in _columns(summary):
         unequal = [
             f"{key} ({_counted(counts)})"
@@ -178,8 +163,7 @@ def unequal_settings(summary: Summary) -> list[Finding]:
         ]
         if unequal:
             text = f"{agent}: unequal settings within one column: {'; '.join(unequal)}."
-            findings.append(Finding(WARNING, "settings", text))
-    return findings
+            yield Finding(WARNING, "settings", text)
 
 
 def _columns(summary: Summary) -> Iterator[tuple[str, list[Trial]]]:
@@ -191,9 +175,8 @@ def _columns(summary: Summary) -> Iterator[tuple[str, list[Trial]]]:
         yield agent, trials
 
 
-def unequal_versions(summary: Summary) -> list[Finding]:
+def unequal_versions(summary: Summary) -> Iterator[Finding]:
     """Agents whose trials were made by different commits or versions."""
-    findings = []
     for agent in summary.agents:
         trials = summary.trials_of(agent)
         made_by = [_made_by(trial) for trial in trials]
@@ -203,32 +186,25 @@ def unequal_versions(summary: Summary) -> list[Finding]:
             if len(counts := Counter(str(made.get(key))[:12] for made in made_by)) > 1
         ]
         if different:
-            findings.append(Finding(NOTE, "settings", f"{agent}: made with different {'; '.join(different)}."))
-    return findings
+            yield Finding(NOTE, "settings", f"{agent}: made with different {'; '.join(different)}.")
 
 
 def _made_by(trial: Trial) -> dict[str, object]:
     return {**trial.manifest.versions, "commit": trial.manifest.commit}
 
 
-def few_episodes(summary: Summary) -> list[Finding]:
+def few_episodes(summary: Summary) -> Iterator[Finding]:
     """Trials with fewer episodes than are scored."""
-    return [
-        Finding(
-            WARNING,
-            "missing",
-            f"{trial.name}: only {counted(trial.scores.size, 'episode')};"
-            f" Table 1 averages the last {num_scored_episodes(trial)}.",
-            str(trial.folder),
-        )
-        for trial in summary.runs.trials
-        if trial.scores.size < num_scored_episodes(trial)
-    ]
+    for trial in summary.runs.trials:
+        scored, episodes = num_scored_episodes(trial), counted(trial.scores.size, "episode")
+        if trial.scores.size < scored:
+            text = f"{trial.name}: only {episodes}; Table 1 averages the last {scored}."
+            yield Finding(WARNING, "missing", text, str(trial.folder))
 
 
-def overshoots(summary: Summary) -> list[Finding]:
+def overshoots(summary: Summary) -> Iterator[Finding]:
     """By how much trials exceed their frame budget; more than the last episode's rest is a fault."""
-    findings, shares = [], defaultdict(list)
+    shares = defaultdict(list)
     for trial in summary.runs.trials:
         budget = trial.config.get("frames")
         if not isinstance(budget, int) or budget <= 0:
@@ -238,7 +214,7 @@ def overshoots(summary: Summary) -> list[Finding]:
         if trial.scores.size > 1 and trial.episode_frames[-2] > budget:
             episodes = int(np.count_nonzero(trial.episode_frames[:-1] > budget))
             text = f"{trial.name}: went on for {counted(episodes, 'episode')} after its budget of {budget:,} frames was spent."
-            findings.append(Finding(WARNING, "overshoot", text, str(trial.folder)))
+            yield Finding(WARNING, "overshoot", text, str(trial.folder))
     for agent, overshot in sorted(shares.items()):
         most, trial = max(overshot, key=lambda pair: pair[0])
         if most >= SMALL_OVERSHOOT:
@@ -247,17 +223,14 @@ def overshoots(summary: Summary) -> list[Finding]:
             if len(overshot) > 1:
                 share = f"{mean:.1%} on average, at most {most:.1%} ({game_title(trial.game)}, seed {trial.seed})"
             text = f"{agent}: the episode that runs when the frame budget is spent is played out, which exceeds it by {share}."
-            findings.append(Finding(NOTE, "overshoot", text))
-    return findings
+            yield Finding(NOTE, "overshoot", text)
 
 
-def remarks(summary: Summary) -> list[Finding]:
+def remarks(summary: Summary) -> Iterator[Finding]:
     """What the importer noted down about a published log."""
-    return [
-        Finding(NOTE, "remark", f"{trial.name}: {remark}", trial.manifest.source_file or str(trial.folder))
-        for trial in summary.runs.trials
-        for remark in trial.manifest.remarks
-    ]
+    for trial in summary.runs.trials:
+        for remark in trial.manifest.remarks:
+            yield Finding(NOTE, "remark", f"{trial.name}: {remark}", trial.manifest.source_file or str(trial.folder))
 
 
 CHECKS = (

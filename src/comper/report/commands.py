@@ -18,7 +18,6 @@ from comper.report.report import report
 class Command:
     """A subcommand: `add_arguments(parser)`, then `run(args)` for its exit code."""
 
-    summary: str
     description: str
     add_arguments: Callable[[argparse.ArgumentParser], None]
     run: Callable[[argparse.Namespace], int]
@@ -77,14 +76,12 @@ def run_import(args: argparse.Namespace) -> int:
 
 COMMANDS = {
     "report": Command(
-        "run folders to tables, figures and one page",
         "Write one self-contained page, its tables (CSV, LaTeX) and its figures (SVG,\nPNG) from run folders. Damaged runs "
         "are left out and named, and the exit\ncode is 3.\n\nexample:\n  comper report runs --out report",
         add_report_arguments,
         run_report,
     ),
     "import-release": Command(
-        "the logs published with the paper to run folders",
         "Turn the logs published with the paper (JSON lines, one\nprogress.json per trial) into ordinary run folders.\n\n"
         "example:\n  comper import-release released-logs/single_frames --agent released-single --out runs",
         add_import_arguments,

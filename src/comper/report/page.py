@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from comper import __version__
-from comper.errors import UsageError
+from comper.errors import import_library
 from comper.protocol import TRIALS
 from comper.report.facts import changed_settings
 from comper.report.figures.drawing import Drawn
@@ -191,11 +191,8 @@ def _train_command(trial: Trial) -> str:
 
 
 def _environment() -> Any:
-    try:
-        import jinja2
-        import markupsafe
-    except ImportError:
-        raise UsageError('A report needs jinja2: pip install "comper[report]".') from None
+    names = ("jinja2", "markupsafe")
+    jinja2, markupsafe = (import_library(name, "A report needs jinja2", extra="report", end=".") for name in names)
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import SupportsFloat
 
 import numpy as np
 from numpy.typing import NDArray
@@ -119,34 +120,34 @@ def interval(
     statistic: Callable[[Strata], Array], strata: Strata, *, rng: np.random.Generator, replicates: int = REPLICATES
 ) -> Interval:
     """A statistic of all games with its 95 % stratified bootstrap interval."""
-    value = float(statistic(strata))
-    if not _can_vary(strata):
-        return Interval(value, math.nan, math.nan)
-    low, high = _percentiles(statistic(resample(strata, replicates=replicates, rng=rng)))
-    return Interval(value, float(low), float(high))
+    return _bootstrapped(statistic(strata), strata, lambda: statistic(resample(strata, replicates=replicates, rng=rng)))
 
 
 def improvement_interval(
     strata_x: Strata, strata_y: Strata, *, rng: np.random.Generator, replicates: int = REPLICATES
 ) -> Interval:
     """The probability of improvement with its interval; both agents are resampled."""
-    value = float(probability_of_improvement(strata_x, strata_y))
-    if not _can_vary([*strata_x, *strata_y]):
-        return Interval(value, math.nan, math.nan)
-    drawn_x = resample(strata_x, replicates=replicates, rng=rng)
-    drawn_y = resample(strata_y, replicates=replicates, rng=rng)
-    low, high = _percentiles(probability_of_improvement(drawn_x, drawn_y))
-    return Interval(value, float(low), float(high))
+
+    def drawn() -> Array:
+        return probability_of_improvement(*(resample(x, replicates=replicates, rng=rng) for x in (strata_x, strata_y)))
+
+    return _bootstrapped(probability_of_improvement(strata_x, strata_y), [*strata_x, *strata_y], drawn)
 
 
 def difference_interval(x: Array, y: Array, *, rng: np.random.Generator, replicates: int = REPLICATES) -> Interval:
     """The difference of the means of two agents' trials on one game, x minus y; both are resampled."""
-    value = float(x.mean() - y.mean())
-    if not _can_vary([x, y]):
-        return Interval(value, math.nan, math.nan)
-    drawn_x, drawn_y = (resample([values], replicates=replicates, rng=rng)[0].mean(axis=-1) for values in (x, y))
-    low, high = _percentiles(drawn_x - drawn_y)
-    return Interval(value, float(low), float(high))
+
+    def drawn() -> Array:
+        means = [values.mean(axis=-1) for values in resample([x, y], replicates=replicates, rng=rng)]
+        return np.asarray(means[0] - means[1])
+
+    return _bootstrapped(x.mean() - y.mean(), [x, y], drawn)
+
+
+def _bootstrapped(value: SupportsFloat, strata: Strata, drawn: Callable[[], Array]) -> Interval:
+    """A value with the percentiles of what is drawn, where resampling the strata can show anything."""
+    low, high = _percentiles(drawn()) if _can_vary(strata) else (math.nan, math.nan)
+    return Interval(float(value), float(low), float(high))
 
 
 def profile_band(

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from comper.errors import ComperError, LockedError, ResourceError, StoppedError, UsageError, WorkerDiedError
+from comper.errors import ComperError, LockedError, ResourceError, StoppedError, UsageError, WorkerDiedError, import_library
 from comper.runs.files import write_atomically
 from comper.runs.folder import CHECKPOINTS_FOLDER, MANIFEST_FILE
 from comper.studies.study import StudyJob
@@ -67,11 +67,7 @@ class RayRunner:
 
 def import_ray() -> Any:
     """Ray, or a sentence that says how to install it."""
-    try:
-        import ray
-    except ImportError:
-        raise UsageError('--ray needs Ray, which is not installed: pip install "comper[ray]".') from None
-    return ray
+    return import_library("ray", "--ray needs Ray, which is not installed", extra="ray", end=".")
 
 
 @contextmanager

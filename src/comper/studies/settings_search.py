@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from comper.errors import ComperError, DamagedFileError, LockedError, UsageError, explaining_os_errors
+from comper.errors import ComperError, DamagedFileError, LockedError, UsageError, explaining_os_errors, import_library
 from comper.output import print_line
 from comper.report.facts import Floors, all_floors, floor_of
 from comper.report.scoreboard import last_scores
@@ -156,10 +156,7 @@ def _ends(given: Any, where: str) -> list[Any]:
 
 def import_optuna() -> Any:
     """Optuna, or a sentence that says how to install it."""
-    try:
-        import optuna
-    except ImportError:
-        raise UsageError('comper search needs Optuna, which is not installed: pip install "comper[optuna]".') from None
+    optuna = import_library("optuna", "comper search needs Optuna, which is not installed", extra="optuna", end=".")
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     return optuna
 

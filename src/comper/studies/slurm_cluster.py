@@ -30,6 +30,7 @@ from comper.errors import (
     UsageError,
     WorkerDiedError,
     explaining_os_errors,
+    import_library,
 )
 from comper.processes import STOP_SIGNALS, safe_path
 from comper.runs.files import digest, require_no_links, write_atomically
@@ -124,11 +125,7 @@ class SlurmRunner:
 
 def import_submitit() -> Any:
     """Submitit, or a sentence that says how to install it."""
-    try:
-        import submitit
-    except ImportError:
-        raise UsageError('--slurm needs submitit, which is not installed: pip install "comper[slurm]".') from None
-    return submitit
+    return import_library("submitit", "--slurm needs submitit, which is not installed", extra="slurm", end=".")
 
 
 class _Driver:

@@ -40,7 +40,7 @@ def settings_of(agent: str, environment: str) -> RunSettings:
 
 
 def _networks(settings: RunSettings, environment: str) -> list[dict[str, Any]]:
-    from comper.networks.stacking import described_layers
+    from comper.networks.inspection import described_layers
 
     info = find_environment(environment).info(settings.environment)
     networks = settings.agent.agent.networks(settings.config, settings.task(info))

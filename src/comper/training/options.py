@@ -221,7 +221,7 @@ def _name_of(network: NetworkMaker) -> str:
 
 
 def _check_network(make: NetworkMaker, state_shape: tuple[int, ...], num_actions: int) -> None:
-    from comper.networks.cnn import check_q_network
+    from comper.networks.inspection import check_q_network
 
     try:
         check_q_network(partial(_made_network, make, state_shape, num_actions), state_shape, num_actions)

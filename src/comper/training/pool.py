@@ -184,7 +184,6 @@ class _Teller:
 
     def __init__(self, connection: Connection, request: StopRequest) -> None:
         self._connection, self._request = connection, request
-        self._told = 0.0
 
     def say(self, text: str) -> None:
         """Nothing: the parent speaks for all."""

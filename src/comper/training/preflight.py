@@ -190,7 +190,7 @@ def _weight_bytes(settings: RunSettings, info: EnvironmentInfo) -> int:
     networks = settings.agent.agent.networks(settings.config, settings.task(info))
     if not networks:
         return 0
-    from comper.networks.stacking import num_parameters
+    from comper.networks.inspection import num_parameters
 
     return 4 * sum(num_parameters(network) for network in networks.values())
 

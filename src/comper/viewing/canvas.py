@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from comper.errors import UsageError
+from comper.errors import import_library
 
 Colour = tuple[int, int, int]
 
@@ -23,17 +23,12 @@ MUTED: Colour = (150, 157, 168)
 BLUE: Colour = (86, 142, 224)
 ORANGE: Colour = (244, 170, 66)
 
-INSTALL_COMMAND = 'pip install "comper[watch]"'
-
 
 def import_pillow() -> Any:
     """Import Pillow, or say how to install it."""
-    try:
-        for part in ("ImageDraw", "ImageFont"):
-            importlib.import_module(f"PIL.{part}")
-        return importlib.import_module("PIL.Image")
-    except ImportError as error:
-        raise UsageError(f"Pictures need Pillow: {INSTALL_COMMAND}") from error
+    parts = ("ImageDraw", "ImageFont", "Image")
+    *_, image = (import_library(f"PIL.{part}", "Pictures need Pillow", extra="watch") for part in parts)
+    return image
 
 
 @functools.cache

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -13,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from comper.errors import ResourceError, UsageError, explaining_os_errors
+from comper.errors import ResourceError, UsageError, explaining_os_errors, import_library
 from comper.runs.files import write_new_file
-from comper.viewing.canvas import INSTALL_COMMAND, import_pillow
+from comper.viewing.canvas import import_pillow
 
 Frames = Iterable[NDArray[np.uint8]]
 
@@ -55,10 +54,7 @@ def write_film(path: Path, frames: Frames, *, fps: float) -> None:
 
 
 def _import_opencv() -> Any:
-    try:
-        return importlib.import_module("cv2")
-    except ImportError as error:
-        raise UsageError(f"An MP4 needs OpenCV: {INSTALL_COMMAND} (or write a GIF).") from error
+    return import_library("cv2", "An MP4 needs OpenCV", extra="watch", end=" (or write a GIF).")
 
 
 def _write_mp4(path: Path, frames: Iterator[NDArray[np.uint8]], fps: float) -> None:

@@ -8,17 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from comper.errors import UsageError
+from comper.errors import import_library
 from comper.memory.frames import FrameStore
 from comper.memory.indexes.exact import NO_MATCH, Representatives, TransitionKey
-
-
-def _import_faiss() -> Any:
-    try:
-        import faiss
-    except ImportError:
-        raise UsageError('index = faiss needs faiss, which is not installed: pip install "comper[faiss]"') from None
-    return faiss
 
 
 class FaissIndex:
@@ -31,7 +23,7 @@ class FaissIndex:
     def __init__(self, frames: FrameStore, threshold: float) -> None:
         if not (threshold >= 0 and math.isfinite(threshold)):
             raise ValueError(f"threshold = {threshold}: must be 0 or more.")
-        self._faiss = _import_faiss()
+        self._faiss = import_library("faiss", "index = faiss needs faiss, which is not installed", extra="faiss")
         self._frames = frames
         self.threshold = float(threshold)
         self._representatives = Representatives(frames)

@@ -9,18 +9,7 @@ import numpy as np
 
 from comper.report import statistics
 from comper.report.facts import num_scored_episodes
-from comper.report.figures.drawing import (
-    COLOURS,
-    HATCHES,
-    INK,
-    MUTED,
-    PAPER,
-    Plot,
-    legend,
-    look,
-    panels,
-    patch_handle,
-)
+from comper.report.figures.drawing import COLOURS, HATCHES, INK, MUTED, PAPER, Plot, legend, look, panels, patch_handle
 from comper.report.figures.learning import draw_floors
 from comper.report.names import file_name, game_title
 from comper.report.reading import Array

@@ -28,7 +28,6 @@ class PrintedCell:
 
     mean_text: str
     sd_text: str
-    is_bold: bool
 
     @property
     def mean(self) -> float:
@@ -77,7 +76,7 @@ def printed_source() -> str:
 
 
 def _cell(entry: dict[str, Any]) -> PrintedCell:
-    return PrintedCell(entry["mean"], entry["sd"], entry["bold"])
+    return PrintedCell(entry["mean"], entry["sd"])
 
 
 @cache

@@ -5,15 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from comper.report.names import game_title
-from comper.report.published.printed import (
-    CUT,
-    DIFFERENT,
-    MISTYPED,
-    ROUNDED,
-    Comparison,
-    compare_with_printed,
-    contradictions,
-)
+from comper.report.published.printed import CUT, DIFFERENT, MISTYPED, ROUNDED, Comparison, compare_with_printed, contradictions
 from comper.report.summary import Summary
 from comper.report.tables.table import Column, Table, number_cell, text_cell
 
