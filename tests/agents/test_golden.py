@@ -91,7 +91,8 @@ def played(name: str) -> dict[str, Any]:
 
 def flat_weights(weights: dict[str, Any]) -> dict[str, np.ndarray[Any, np.dtype[np.float32]]]:
     """The weights of each network by parameter: `q_network.Conv1.weight` -> values."""
-    return {f"{part}.{name}": w.numpy().ravel() for part, named in weights.items() for name, w in named.items()}
+    tensors = {f"{part}.{name}": w for part, named in weights.items() for name, w in named.items() if hasattr(w, "numpy")}
+    return {path: w.numpy().ravel() for path, w in tensors.items()}
 
 
 def described(w: Any, start: Any) -> dict[str, float]:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from comper.memory.frames import FrameStore
+from comper.memory.graph import TransitionGraph
 from comper.memory.indexes import make_index
+from comper.memory.propagation import ValueRule
 from comper.memory.remembered import read_remembered
 from comper.memory.transition_memory import TransitionMemory
 from comper.memory.transitions import ReplayMemory, Transition
@@ -49,6 +52,39 @@ def test_a_replay_memory_counts_no_visits_and_keeps_no_q_values() -> None:
     assert found is not None
     assert (found.visits, found.q, len(found)) == (None, None, 2)
     assert sorted(found.transitions.a.tolist()) == [1, 2]
+
+
+def test_edges_of_a_graph_are_sets_with_their_visits_and_values() -> None:
+    store, (a, b, c) = frames_of(3)
+    graph = TransitionGraph(store, 2, capacity=2)
+    for transition in (Transition((a,), 0, 0.0, (b,), False), Transition((b,), 1, 1.0, (c,), True)):
+        graph.add(transition)
+    graph.add(Transition((a,), 0, 0.0, (b,), False))
+    graph.refresh(ValueRule(discount=0.5, trust=1.0))
+    found = read_remembered(graph.state_dict())
+    assert found is not None
+    assert found.ids.tolist() == [0, 1]
+    assert found.transitions.s.tolist() == [[a], [b]]
+    assert found.transitions.s_next.tolist() == [[b], [b]]  # what followed the game over is not remembered
+    assert found.transitions.continues.tolist() == [1.0, 0.0]
+    assert found.visits is not None
+    assert found.visits.tolist() == [2, 1]
+    assert found.q is not None
+    assert found.q.tolist() == [[0.5], [1.0]]
+    assert found.similar_hits == 1
+
+
+@pytest.mark.parametrize(
+    ("column", "value"), [("source", 9), ("source", -1), ("target", -2), ("target", 9), ("action", 2), ("action", -1)]
+)
+def test_edges_of_what_is_not_there_are_refused(column: str, value: int) -> None:
+    store, (a, b) = frames_of(2)
+    graph = TransitionGraph(store, 2)
+    graph.add(Transition((a,), 0, 0.0, (b,), False))
+    state = graph.state_dict()
+    state["edges"][column][0] = value
+    with pytest.raises(ValueError, match="not there"):
+        read_remembered(state)
 
 
 def test_the_state_of_a_network_is_no_memory() -> None:

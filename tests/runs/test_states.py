@@ -52,6 +52,15 @@ def test_weights_of_other_networks_are_refused() -> None:
         check_same_shapes({"a": np.zeros(2)}, {"a": np.zeros(3)})
     with pytest.raises(DamagedFileError, match="other networks"):
         check_same_shapes({"a": np.zeros(2)}, {"b": np.zeros(2)})
+    with pytest.raises(DamagedFileError, match="other networks"):
+        check_same_shapes({"a": np.zeros(2)}, {"a": np.zeros(2, np.int32)})
+
+
+def test_an_empty_table_takes_any_number_of_rows_and_no_other_columns() -> None:
+    check_same_shapes({"a": np.zeros((5, 3))}, {"a": np.zeros((0, 3))})
+    for wrong in (np.zeros((5, 2)), np.zeros(5), np.zeros((5, 3, 1)), np.zeros((5, 3), np.float32)):
+        with pytest.raises(DamagedFileError, match="other networks"):
+            check_same_shapes({"a": wrong}, {"a": np.zeros((0, 3))})
 
 
 def test_diverged_weights_are_never_saved() -> None:

@@ -18,8 +18,11 @@ import torch
 from comper import Evaluation, evaluate, load, resume, train
 from comper.agents.registry import find_agent
 from comper.cli import main
+from comper.environments.families import find_environment
 from comper.environments.floors import ConstantFloor, Floor, Floors, RandomFloor, save_floors
+from comper.environments.minigrid import MiniGridSettings
 from comper.errors import DivergedError, OutsideCodeError, StoppedError, UsageError
+from comper.memory.known_values import KnownValues
 from comper.runs.files import digest, sealed
 from comper.runs.folder import MANIFEST_FILE, WEIGHTS_FILE
 from comper.training.checkpointing import Checkpointer
@@ -130,6 +133,23 @@ def test_every_family_trains_evaluates_and_resumes_as_atari_does(
     for file in ("episodes.jsonl", "weights.safetensors"):
         assert (folder / file).read_bytes() == (whole / file).read_bytes()
     assert len(evaluate(folder, episodes=2, device="cpu", show_progress=False).scores) == 2
+
+
+def test_a_frozen_policy_acts_by_the_graph_as_the_agent_did(tmp_path: Path) -> None:
+    pytest.importorskip("minigrid")
+    short = {"frames": 1_500, "replay_start_steps": 200, "epsilon_decay_frames": 1_000, "refresh_period_steps": 100}
+    [path] = train("minigrid:Empty-5x5-v0", "comper", out=tmp_path, checkpoint_period_steps=500, **QUICK, **short)
+    with_graph = evaluate(path, episodes=5, epsilon=0.0, show_progress=False)
+    assert with_graph.mean > 0.9  # the shortest way; the network of so few updates does not know it
+    half_way = load(path, checkpoint=500)
+    assert half_way.step == 500
+    policy = load(path)
+    agent: Any = policy._agent
+    assert len(agent.graphs[0].given) > 20
+    picture = find_environment("minigrid:Empty-5x5-v0").factory(MiniGridSettings(), seed=np.random.SeedSequence(0))().reset()
+    by_graph = policy.q_values(picture)
+    agent.graphs[0].given = KnownValues.none(1, len(by_graph))
+    assert not np.array_equal(policy.q_values(picture), by_graph)
 
 
 def test_wrong_use_is_refused(run: Path, tmp_path: Path) -> None:

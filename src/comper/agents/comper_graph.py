@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from comper.agents.agent import Agent, AgentSpec, MemoryEstimate, NetworkFactory, Part, Task, TrialSetup
 from comper.errors import UsageError
 from comper.memory.graph import BYTES_PER_EDGE, TransitionGraph, TransitionGraphs
+from comper.memory.known_values import state_keys
 from comper.memory.propagation import NO_NODE, ValueRule, trust_after
 from comper.memory.transitions import ReplayMemories, Transition
 from comper.protocol import AgentConfig
@@ -197,11 +198,16 @@ class GraphAgent(Agent):
         self, states: NDArray[np.int64], epsilon: Sequence[float], trials: Sequence[int]
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """ε-greedy by the network's values, or the graph's where it has some."""
-        q = self.q_network.values(states[:, None], trials)[:, 0].cpu().numpy()
-        if self.config.targets == "graph" and self.config.act_with != "network":
-            q = np.stack([self._known_values(i, s, row) for i, s, row in zip(trials, states.tolist(), q, strict=True)])
+        q = self.q_values(states, trials)
         chosen = [self._choose(*each) for each in zip(trials, states.tolist(), q, epsilon, strict=True)]
         return np.array(chosen), q[np.arange(len(chosen)), chosen]
+
+    def q_values(self, states: NDArray[np.int64], trials: Sequence[int]) -> NDArray[np.float32]:
+        """The values by which the agent acts."""
+        q = super().q_values(states, trials)
+        if self.config.targets != "graph" or self.config.act_with == "network":
+            return q
+        return np.stack([self._known_values(i, s, row) for i, s, row in zip(trials, states.tolist(), q, strict=True)])
 
     def _choose(self, trial: int, state: list[int], q: NDArray[np.float32], epsilon: float) -> int:
         c = self.config
@@ -215,11 +221,10 @@ class GraphAgent(Agent):
         return self.graphs[trial].tries(self.graphs[trial].find(state))
 
     def _known_values(self, trial: int, state: list[int], q: NDArray[np.float32]) -> NDArray[np.float32]:
-        graph = self.graphs[trial]
-        node = graph.find(state)
-        if node == NO_NODE:
+        found = self._tried_values(trial, state)
+        if found is None:
             return q
-        values, visits, tries = graph.tried_values(node)
+        values, visits, tries = found
         if self.config.act_with == "both":
             values = q + trust_after(np.maximum(visits, 1.0), self.config.trust) * (values - q)
         if not (beta := self.config.count_bonus):
@@ -227,6 +232,14 @@ class GraphAgent(Agent):
         # The values have the bonus of the last refresh; what was tried since then pays less by now.
         bonus = beta / np.sqrt(np.maximum(tries, 1)) - np.where(visits > 0, beta / np.sqrt(np.maximum(visits, 1)), 0.0)
         return (np.where(visits > 0, values, q.max()) + bonus).astype(np.float32)
+
+    def _tried_values(self, trial: int, state: list[int]) -> tuple[NDArray[Any], ...] | None:
+        """Values of a state's actions, their tries then, and their tries up to now: from the graph, or as they were given."""
+        graph = self.graphs[trial]
+        if (node := graph.find(state)) != NO_NODE:
+            return graph.tried_values(node)
+        row = graph.given.find(state_keys(graph.frames, np.array([state]))[0]) if len(graph.given) else None
+        return None if row is None else (graph.given.values[row], graph.given.visits[row], graph.given.visits[row])
 
     def store(self, trial: int, transition: Transition, q: float, *, is_last: bool) -> None:
         """Count the transition in the graph."""

@@ -12,7 +12,7 @@ the actions that were tried there, towards which a network is fitted.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from comper.memory.frames import FrameStore, Held
 from comper.memory.indexes import NO_MATCH, CoarseIndex, TransitionKey, held_by, make_index
+from comper.memory.known_values import KnownValues, state_keys
 from comper.memory.propagation import NO_NODE, Layout, ValueRule, layout_of, solve, terms_of, travelled
 from comper.memory.transitions import Memories, Transition
 
@@ -132,6 +133,8 @@ class TransitionGraph:
         self.num_visits = 0
         """Transitions met so far."""
         self.travel = Travel()
+        self.given = KnownValues.none(history_length, num_actions)
+        """What another graph knew, of states that are not met yet."""
         self._pairs: tuple[NDArray[np.int64], NDArray[np.int64]] = (np.zeros(0, np.int64), np.zeros(0, np.int64))
         self._replay_weights = np.zeros(0)  # cumulative, of the pairs
 
@@ -278,6 +281,12 @@ class TransitionGraph:
         """Values of a node's actions, how often each had been tried when they were computed, and how often up to now."""
         return self._nodes["target"][node], self._nodes["visits"][node], self._nodes["tries"][node]
 
+    def known_values(self) -> KnownValues:
+        """The values of all tried actions, and of what was given for states that are not met yet."""
+        nodes = np.flatnonzero(self._nodes["visits"][: self._end].any(axis=1))
+        keys = state_keys(self.frames, self.states(nodes))
+        return KnownValues(keys, self._nodes["target"][nodes], self._nodes["visits"][nodes]).joined(self.given)
+
     def tries(self, node: int) -> NDArray[np.int32]:
         """How often each action of a node was tried up to now; never, where there is no such node."""
         return np.zeros(self.num_actions, np.int32) if node == NO_NODE else np.array(self._nodes["tries"][node])
@@ -355,6 +364,8 @@ class TransitionGraph:
             "pairs": np.stack(self._pairs),
             "replay_weights": self._replay_weights.copy(),
             "travel": np.array([*vars(self.travel).values()], np.float64),
+            "given": self.given.as_arrays(),
+            "weights": self.known_values().as_arrays(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -369,6 +380,7 @@ class TransitionGraph:
         self._edge_rows = {key: i for i, key in enumerate(zip(*columns, strict=True), start=self._num_forgotten)}
         nodes, actions = state["pairs"].astype(np.int64)
         self._pairs, self._replay_weights = (nodes, actions), np.array(state["replay_weights"], np.float64)
+        self.given = KnownValues(**state["given"])
         num_passes, *rest = state["travel"].tolist()
         self.travel = Travel(int(num_passes), *rest)
         is_valid, broken = self.check_valid()
@@ -400,6 +412,14 @@ class TransitionGraphs(Memories[TransitionGraph]):
         """Note the network's Q-values (n, B, A) of replayed states, as they were computed for the update."""
         for trial, nodes, values in zip(trials, replay.nodes, q, strict=True):
             self._memories[trial].tell(nodes, values)
+
+    def weights(self, trial: int) -> dict[str, Any]:
+        """What a policy that learns no longer needs of one trial's graph."""
+        return self._memories[trial].known_values().as_arrays()
+
+    def load_weights(self, trial: int, weights: Mapping[str, Any]) -> None:
+        """Take over what `weights` returned, for states that are not met yet."""
+        self._memories[trial].given = KnownValues(*(np.asarray(weights[name]) for name in ("states", "values", "visits")))
 
     def held(self, trial: int) -> Held:
         """The frames and actions that one trial refers to."""

@@ -111,13 +111,15 @@ def _is_same(one: tuple[str, Any] | None, two: tuple[str, Any] | None) -> bool:
 
 
 def check_same_shapes(weights: Nested, own: Nested) -> None:
-    """Refuse weights of other networks than an agent has."""
-    if _shapes(weights) != _shapes(own):
+    """Refuse weights of other networks than an agent has; a table that is still empty takes any number of rows."""
+    found, expected = flatten(weights), flatten(own)
+    if found.keys() != expected.keys() or not all(_fits(found[path], array) for path, array in expected.items()):
         raise DamagedFileError("The saved weights are of other networks than this agent has.")
 
 
-def _shapes(weights: Nested) -> dict[str, tuple[int, ...]]:
-    return {path: array.shape for path, array in flatten(weights).items()}
+def _fits(found: NDArray[Any], own: NDArray[Any]) -> bool:
+    is_empty_table = own.shape[:1] == (0,) and found.ndim == own.ndim and found.shape[1:] == own.shape[1:]
+    return found.dtype == own.dtype and (found.shape == own.shape or is_empty_table)
 
 
 def _flatten(node: Nested, path: tuple[str, ...], arrays: Arrays, kinds: dict[str, str], values: dict[str, Any]) -> None:
