@@ -39,7 +39,7 @@ def shell(command: str, **environment: str) -> subprocess.CompletedProcess[str]:
     ["2>&1 | head -1", "2>&-", ">&-", ">&- 2>&- <&-", ">/dev/full", ">/dev/full 2>/dev/full"],
 )
 def test_a_broken_output_does_not_end_a_run(streams: str, tmp_path: Path) -> None:
-    result = shell(f"comper train asterix --frames 300 {SMALL} --out {tmp_path} {streams}")
+    result = shell(f"comper train asterix --agent comper-single --frames 300 {SMALL} --out {tmp_path} {streams}")
     assert result.returncode == 0
     assert "Traceback" not in result.stdout + result.stderr
     verdict = verify_run(tmp_path / RUN)
@@ -51,7 +51,7 @@ def test_a_broken_output_does_not_end_a_run(streams: str, tmp_path: Path) -> Non
 @pytest.mark.slow
 def test_a_closed_terminal_saves_and_ends_with_130(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
-    words = ["train", "asterix", "--frames", "100000", *SMALL.split(), "--out", str(tmp_path)]
+    words = ["train", "asterix", "--agent", "comper-single", "--frames", "100000", *SMALL.split(), "--out", str(tmp_path)]
     process = subprocess.Popen(
         [sys.executable, "-m", "comper", *words], stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
         preexec_fn=lambda: __import__("fcntl").ioctl(0, __import__("termios").TIOCSCTTY, 0),
@@ -121,7 +121,22 @@ def test_a_print_of_anyone_goes_through_the_unbreakable_streams(monkeypatch: pyt
 
 @pytest.mark.slow
 def test_an_unknown_backend_of_matplotlib_does_not_matter(tmp_path: Path) -> None:
-    assert main(["train", "asterix", "--frames", "300", *SMALL.split(), "--out", str(tmp_path / "runs")]) == 0
+    assert (
+        main(
+            [
+                "train",
+                "asterix",
+                "--agent",
+                "comper-single",
+                "--frames",
+                "300",
+                *SMALL.split(),
+                "--out",
+                str(tmp_path / "runs"),
+            ]
+        )
+        == 0
+    )
     result = shell(f"comper report {tmp_path / 'runs'} --out {tmp_path / 'report'}", MPLBACKEND="nonsense")
     assert result.returncode == 0
     assert json.loads((tmp_path / "report" / "report.json").read_text())["files"]

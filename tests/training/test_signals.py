@@ -74,7 +74,19 @@ def test_outside_the_main_thread_nothing_is_listened_to() -> None:
 
 
 def test_two_interrupts_leave_at_once_and_damage_nothing(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "comper", "train", "asterix", "--out", str(tmp_path), "--device", "cpu"]
+    command = [
+        sys.executable,
+        "-m",
+        "comper",
+        "train",
+        "asterix",
+        "--agent",
+        "comper-single",
+        "--out",
+        str(tmp_path),
+        "--device",
+        "cpu",
+    ]
     command += [
         word for key, value in (SMALL | {"frames": 100_000}).items() for word in (f"--{key.replace('_', '-')}", str(value))
     ]

@@ -79,7 +79,7 @@ def test_train_writes_a_complete_run_folder(agent: str, capsys: pytest.CaptureFi
 
 @pytest.mark.slow
 def test_same_seed_same_log_other_seed_other_log_and_company_changes_nothing(tmp_path: Path) -> None:
-    flags = [*SHORT, *AGENT_FLAGS["comper-single"]]
+    flags = ["--agent", "comper-single", *SHORT, *AGENT_FLAGS["comper-single"]]
     for name, seed in (("first", "0"), ("again", "0"), ("other", "1")):
         assert main(["train", "asterix", "--seed", seed, "--out", str(tmp_path / name), *flags]) == 0
     assert main(["train", "asterix", "pong", "--trials", "2", "--workers", "2", "--out", str(tmp_path / "many"), *flags]) == 0

@@ -9,7 +9,7 @@ from comper.agents.agent import AgentSpec
 from comper.errors import UsageError
 from comper.importing import is_outside_name, load_object
 
-DEFAULT_AGENT = "comper-single"
+DEFAULT_AGENT = "comper"
 AGENTS = {
     "comper": "comper.agents.comper_graph:COMPER",
     "comper-single": "comper.agents.comper:COMPER_SINGLE",
