@@ -346,6 +346,26 @@ def test_only_pictures_of_bytes_are_shrunk_and_only_as_far_as_they_have_pixels()
     assert agent.metrics(0)["nodes"] == 2
 
 
+def test_what_was_given_with_the_weights_is_acted_by_where_nothing_was_met() -> None:
+    agents, frames = [], []
+    for _ in range(2):
+        (setup,) = setups((3,), [0])
+        config = dataclasses.replace(QUICK, trust=1.0)
+        agents.append(
+            GraphAgent(config, Task((3,), np.dtype(np.uint8), "vector", ("0", "1")), [setup], device=torch.device("cpu"))
+        )
+        frames.append([setup.frames.intern(np.full(3, value, np.uint8)) for value in (1, 2)])
+    first, second = agents
+    first.store(0, Transition((frames[0][0],), 1, 1.0, (frames[0][1],), True), 0.0, is_last=True)
+    first.graphs[0].refresh(first.config.rule)
+    second.load_weights(0, first.weights(0))
+    known, unknown = second.q_values(np.array([[i] for i in frames[1]]), [0, 0])
+    assert known[1] == 1.0
+    network = second.q_network.values(np.array([[[i]] for i in frames[1]]), [0, 0])[:, 0].numpy()
+    assert known[0] == network[0, 0]
+    assert unknown.tolist() == network[1].tolist()
+
+
 def test_a_replay_has_rows_for_each_trial() -> None:
     made = setups((5,), [1, 2])
     agent = agent_of(GraphAgent, QUICK, made)

@@ -141,7 +141,8 @@ GRAPH = of(
     ("one update at a time", "range(c.updates_at_a_time)", "range(1)"),
     ("the most tried action", "counts == counts.min()", "counts == counts.max()"),
     ("counts are never asked for", 'if c.random_actions == "least-tried" else None', "if False else None"),
-    ("the graph is never asked", 'if self.config.targets == "graph" and self.config.act_with != "network":', "if False:"),
+    ("the graph is never asked", 'if self.config.targets != "graph" or self.config.act_with == "network":', "if True:"),
+    ("what was given is not found", "if len(graph.given) else None", "if False else None"),
     ("the graph alone", '        if self.config.act_with == "both":\n', "        if False:\n"),
 )  # fmt: skip
 

@@ -137,7 +137,12 @@ def test_every_family_trains_evaluates_and_resumes_as_atari_does(
 
 def test_a_frozen_policy_acts_by_the_graph_as_the_agent_did(tmp_path: Path) -> None:
     pytest.importorskip("minigrid")
-    short = {"frames": 1_500, "replay_start_steps": 200, "epsilon_decay_frames": 1_000, "refresh_period_steps": 100}
+    short: dict[str, Any] = {
+        "frames": 1_500,
+        "replay_start_steps": 200,
+        "epsilon_decay_frames": 1_000,
+        "refresh_period_steps": 100,
+    }
     [path] = train("minigrid:Empty-5x5-v0", "comper", out=tmp_path, checkpoint_period_steps=500, **QUICK, **short)
     with_graph = evaluate(path, episodes=5, epsilon=0.0, show_progress=False)
     assert with_graph.mean > 0.9  # the shortest way; the network of so few updates does not know it

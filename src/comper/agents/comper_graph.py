@@ -231,7 +231,8 @@ class GraphAgent(Agent):
             return np.where(visits > 0, values, q).astype(np.float32)
         # The values have the bonus of the last refresh; what was tried since then pays less by now.
         bonus = beta / np.sqrt(np.maximum(tries, 1)) - np.where(visits > 0, beta / np.sqrt(np.maximum(visits, 1)), 0.0)
-        return (np.where(visits > 0, values, q.max()) + bonus).astype(np.float32)
+        known: NDArray[np.float32] = (np.where(visits > 0, values, q.max()) + bonus).astype(np.float32)
+        return known
 
     def _tried_values(self, trial: int, state: list[int]) -> tuple[NDArray[Any], ...] | None:
         """Values of a state's actions, their tries then, and their tries up to now: from the graph, or as they were given."""

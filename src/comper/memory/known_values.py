@@ -33,9 +33,9 @@ class KnownValues:
         return cls(np.zeros((0, history_length * DIGEST_BYTES), np.uint8), rows.astype(np.float32), rows.astype(np.int32))
 
     def __post_init__(self) -> None:
-        kinds = (self.states.dtype, self.values.dtype, self.visits.dtype)
+        kinds = [column.dtype.name for column in (self.states, self.values, self.visits)]
         is_table = self.states.ndim == self.values.ndim == 2 and self.values.shape == self.visits.shape
-        if kinds != (np.uint8, np.float32, np.int32) or not is_table or len(self.states) != len(self.values):
+        if kinds != ["uint8", "float32", "int32"] or not is_table or len(self.states) != len(self.values):
             raise ValueError("not a table of known values.")
 
     def __len__(self) -> int:
