@@ -55,7 +55,7 @@ settings = { frames = 100, replay_start_steps = 20 }
 """
 FILES = {"plan.toml": PLAN, "search.toml": PLAN + "[search]\nstep_size = { low = 1e-4, high = 1e-2, log = true }\n"}
 """What the commands read, beside some run folders in logs/."""
-PONG = "runs/comper-single/pong/seed-0"
+PONG = "runs/comper/pong/seed-0"
 SHORT = ["--frames", "100", "--episode-cap-frames", "200", "--device", "cpu", "--workers", "0"]
 
 EXTRAS: dict[str, tuple[str, list[list[str]]]] = {

@@ -233,7 +233,7 @@ LEARNERS = of(
 )  # fmt: skip
 
 NETWORKS = of(
-    "networks/cnn.py", "networks/test_cnn.py",
+    "networks/cnn.py", "networks/test_cnn.py networks/test_stacking.py",
     ("pixels are not scaled", "scale = 1 / 255 if frames.dtype == torch.uint8 else 1.0", "scale = 1.0"),
     ("pixels are scaled at every layer", "            scale = 1.0\n", ""),
     ("no ReLU after a convolution", "x = x.relu() if layer.bias is None else x.relu_()", "pass"),
