@@ -61,6 +61,14 @@ def test_what_was_given_is_kept_beside_what_is_met_and_saved_with_it() -> None:
     assert len(known) == 2  # 7 as it was given, 8 as it was met
     row = known.find(state_keys(second.frames, np.array([[ids[0]]]))[0])
     assert row == 0
+    seven, unknown = (second.frames.intern(np.full(3, value, np.uint8)) for value in (7, 99))
+    given = second.values_of([seven])
+    assert given is not None
+    assert [column[0] for column in given] == pytest.approx([0.5, 1, 1])
+    assert second.values_of([unknown]) is None
+    met = second.values_of([ids[0]])
+    assert met is not None
+    assert met[0][0] == 1.0  # its own value, not the one that was given
     copy = TransitionGraph(second.frames, 2)
     copy.load_state_dict(second.state_dict())
     for name, column in known.as_arrays().items():

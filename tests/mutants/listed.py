@@ -142,7 +142,6 @@ GRAPH = of(
     ("the most tried action", "counts == counts.min()", "counts == counts.max()"),
     ("counts are never asked for", 'if c.random_actions == "least-tried" else None', "if False else None"),
     ("the graph is never asked", 'if self.config.targets != "graph" or self.config.act_with == "network":', "if True:"),
-    ("what was given is not found", "if len(graph.given) else None", "if False else None"),
     ("the graph alone", '        if self.config.act_with == "both":\n', "        if False:\n"),
 )  # fmt: skip
 
@@ -372,6 +371,9 @@ MEMORY = of(
     ("of equal sets the youngest", "return sets if isinstance(sets, int) else sets[0]", "return sets if isinstance(sets, int) else sets[-1]"),
     ("a forgotten set is found", "        self._unlist(set_id, self._content_of(set_id))\n        self._representatives.remove", "        self._representatives.remove"),
     ("an updated set is found under its old key", "            self._unlist(set_id, self._content_of(set_id))\n", "            pass\n"),
+) + of(
+    "memory/graph.py", "memory/test_known_values.py",
+    ("what was given is not found", "if len(self.given) else None", "if False else None"),
 ) + of(
     "memory/indexes/coarse.py", "memory/indexes/test_coarse.py",
     ("cells are sums", "(256 * self._areas)", "256"),

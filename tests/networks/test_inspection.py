@@ -3,22 +3,11 @@
 from __future__ import annotations
 
 import pytest
-import torch
 from torch import nn
 
 from comper.networks.cnn import ObservationSpec, make_q_network
 from comper.networks.inspection import check_q_network, layer_sizes
-
-
-class UsersNetwork(nn.Module):
-    """Layers of a user's own, and a parameter that belongs to none of them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.convolution = nn.Conv2d(2, 4, 3, stride=2)
-        self.normalisation = nn.BatchNorm2d(4)
-        self.head = nn.Linear(4 * 3 * 3, 3)
-        self.offset = nn.Parameter(torch.randn(3), requires_grad=False)
+from tests.networks.users_network import UsersNetwork
 
 
 def test_a_network_that_does_not_fit_is_refused_with_a_sentence() -> None:

@@ -11,24 +11,9 @@ from torch import Tensor, nn
 
 from comper.networks.cnn import Conv2d
 from comper.networks.stacking import Linear, NetworkFactory, Population, Product, started_module
+from tests.networks.users_network import UsersNetwork
 
 CPU = torch.device("cpu")
-
-
-class UsersNetwork(nn.Module):
-    """Convolutions, a batch normalisation with its buffers, and a parameter that is not trained."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.convolution = nn.Conv2d(2, 4, 3, stride=2)
-        self.normalisation = nn.BatchNorm2d(4)
-        self.head = nn.Linear(4 * 3 * 3, 3)
-        self.offset = nn.Parameter(torch.randn(3), requires_grad=False)
-
-    def forward(self, frames: Tensor) -> Tensor:
-        hidden = self.normalisation(self.convolution(frames)).relu()
-        q_values: Tensor = self.head(hidden.flatten(1)) + self.offset
-        return q_values
 
 
 class OurLayers(nn.Module):

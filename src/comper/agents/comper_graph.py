@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from comper.agents.agent import Agent, AgentSpec, MemoryEstimate, NetworkFactory, Part, Task, TrialSetup
 from comper.errors import UsageError
 from comper.memory.graph import BYTES_PER_EDGE, TransitionGraph, TransitionGraphs
-from comper.memory.known_values import state_keys
-from comper.memory.propagation import NO_NODE, ValueRule, trust_after
+from comper.memory.propagation import ValueRule, trust_after
 from comper.memory.transitions import ReplayMemories, Transition
 from comper.protocol import AgentConfig
 from comper.settings import setting
@@ -221,7 +220,7 @@ class GraphAgent(Agent):
         return self.graphs[trial].tries(self.graphs[trial].find(state))
 
     def _known_values(self, trial: int, state: list[int], q: NDArray[np.float32]) -> NDArray[np.float32]:
-        found = self._tried_values(trial, state)
+        found = self.graphs[trial].values_of(state)
         if found is None:
             return q
         values, visits, tries = found
@@ -231,16 +230,7 @@ class GraphAgent(Agent):
             return np.where(visits > 0, values, q).astype(np.float32)
         # The values have the bonus of the last refresh; what was tried since then pays less by now.
         bonus = beta / np.sqrt(np.maximum(tries, 1)) - np.where(visits > 0, beta / np.sqrt(np.maximum(visits, 1)), 0.0)
-        known: NDArray[np.float32] = (np.where(visits > 0, values, q.max()) + bonus).astype(np.float32)
-        return known
-
-    def _tried_values(self, trial: int, state: list[int]) -> tuple[NDArray[Any], ...] | None:
-        """Values of a state's actions, their tries then, and their tries up to now: from the graph, or as they were given."""
-        graph = self.graphs[trial]
-        if (node := graph.find(state)) != NO_NODE:
-            return graph.tried_values(node)
-        row = graph.given.find(state_keys(graph.frames, np.array([state]))[0]) if len(graph.given) else None
-        return None if row is None else (graph.given.values[row], graph.given.visits[row], graph.given.visits[row])
+        return (np.where(visits > 0, values, q.max()) + bonus).astype(np.float32)
 
     def store(self, trial: int, transition: Transition, q: float, *, is_last: bool) -> None:
         """Count the transition in the graph."""

@@ -83,6 +83,7 @@ class MinAtarGame:
         """MinAtar cannot tell its state; an episode is played again instead."""
 
     def set_state(self, state: dict[str, Any]) -> None:
+        """Never called, since `get_state` gives none."""
         raise NotImplementedError
 
     def render(self) -> None:

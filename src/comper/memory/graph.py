@@ -105,8 +105,8 @@ class TransitionGraph:
         self.frames = frames
         self.num_actions = num_actions
         self.capacity = capacity
-        exact_or_l2 = make_index("exact" if threshold == 0 else "l2", frames, threshold)
-        self._index = CoarseIndex(frames, cells) if cells else exact_or_l2
+        kind = "exact" if threshold == 0 else "l2"
+        self._index = CoarseIndex(frames, cells) if cells else make_index(kind, frames, threshold)
         self._nodes = Columns(
             state=(np.int32, (history_length,)),
             degree=(np.int32, ()),  # edges that begin or end here; 0: the row is free
@@ -280,6 +280,13 @@ class TransitionGraph:
     def tried_values(self, node: int) -> tuple[NDArray[np.float32], NDArray[np.int32], NDArray[np.int32]]:
         """Values of a node's actions, how often each had been tried when they were computed, and how often up to now."""
         return self._nodes["target"][node], self._nodes["visits"][node], self._nodes["tries"][node]
+
+    def values_of(self, state: Sequence[int]) -> tuple[NDArray[np.float32], NDArray[np.int32], NDArray[np.int32]] | None:
+        """The same of a state, from its node or as they were given; None: it is not known."""
+        if (node := self.find(state)) != NO_NODE:
+            return self.tried_values(node)
+        row = self.given.find(state_keys(self.frames, np.array([state]))[0]) if len(self.given) else None
+        return None if row is None else (self.given.values[row], self.given.visits[row], self.given.visits[row])
 
     def known_values(self) -> KnownValues:
         """The values of all tried actions, and of what was given for states that are not met yet."""
