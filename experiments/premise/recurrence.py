@@ -4,8 +4,8 @@ python experiments/premise/recurrence.py paper minatar:breakout minigrid:Empty-8
 python experiments/premise/recurrence.py --runs runs/premise/comper-single --out results/premise/recurrence.json
 python experiments/premise/recurrence.py space_invaders alien --distances --steps 2000 --out results/readings/distances.json
 
-A transition is (s, a, r, s'), compared in every pixel as COMPER does with δ = 0. Of a random policy, s is one observation,
-with a decision at each; of a run, it is what its agent saw. `--distances` gives the distance (A9) of each transition to the
+A transition is (s, a, r, s'), compared in every pixel as COMPER does with δ = 0; s is one observation, also where an agent
+sees several, so that policies can be compared. `--distances` gives the distance (A9) of each transition to the
 nearest one before it instead, from which values of δ > 0 are chosen. Rows are added to the file; those of the same
 environment and policy are replaced.
 """
@@ -60,10 +60,10 @@ def nearest_distances(found: list[Transition], store: FrameStore) -> dict[str, f
 class Player:
     """One environment with one policy. All frames are kept, so that equal ones have one number."""
 
-    def __init__(self, env: Environment, act: Act, history_length: int, begin: Callable[[], None] = lambda: None):
+    def __init__(self, env: Environment, act: Act, begin: Callable[[], None] = lambda: None):
         self.env, self._act, self._begin = env, act, begin
         self.store = FrameStore(env.info.observation_shape, env.info.observation_dtype)
-        self._history = ObservationHistory(self.store, history_length)
+        self._history = ObservationHistory(self.store, 1)
 
     def play(self, num_steps: int) -> list[Transition]:
         """All transitions of so many steps."""
@@ -92,14 +92,13 @@ def random_player(name: str, seed: int) -> Player:
     (spec,) = find_environments([name])
     env = spec.factory(spec.settings, seed=evaluation_seed(seed))()
     rng = np.random.default_rng(seed)
-    return Player(env, lambda frames: int(rng.integers(env.info.num_actions)), 1)
+    return Player(env, lambda frames: int(rng.integers(env.info.num_actions)))
 
 
 def trained_player(run: Path, seed: int, epsilon: float) -> Player:
     """The agent of a run with its final weights."""
     policy, env = open_policy(run, OwnCode(), seed=seed, device="cpu")
-    length = policy.settings.config.history_length
-    return Player(env, lambda frames: policy.predict(frames, epsilon=epsilon), length, policy.reset)
+    return Player(env, lambda frames: policy.predict(frames, epsilon=epsilon), policy.reset)
 
 
 def measured(player: Player, policy: str, args: argparse.Namespace) -> dict[str, Any]:
