@@ -72,6 +72,8 @@ ATARI: dict[str, Any] = {
 """What all candidates for Atari share: 100,000 frames are 20,000 steps there."""
 SHIFTS = ATARI | {"shift_pixels": 4}
 FOUR = SHIFTS | {"updates_at_a_time": 4}
+NEAR, RESIDUAL = {"discount": 0.97}, {"residual_width": 1}
+LESS_RANDOM = {"epsilon_end": 0.01, "epsilon_decay_frames": 10_000}
 ATARI_TUNE: Agents = {
     "shifts": ("comper", SHIFTS),
     "shifts-4-updates": ("comper", FOUR),
@@ -82,6 +84,12 @@ ATARI_TUNE: Agents = {
     "single-shifts-21-cells": ("comper", SHIFTS | {"observation": "single", "similarity_cells": 21}),
     "single-shifts-delta-1": ("comper", SHIFTS | {"observation": "single", "similarity_threshold": 1}),
     "ddqn": ("ddqn", {}),
+    "shifts-discount-0.97": ("comper", SHIFTS | NEAR),
+    "shifts-discount-0.97-less-random": ("comper", SHIFTS | NEAR | LESS_RANDOM),
+    "shifts-discount-0.97-trust-0.8": ("comper", SHIFTS | NEAR | {"trust": 0.8}),
+    "residual": ("comper", SHIFTS | RESIDUAL),
+    "residual-discount-0.97": ("comper", SHIFTS | RESIDUAL | NEAR),
+    "residual-discount-0.97-less-random": ("comper", SHIFTS | RESIDUAL | NEAR | LESS_RANDOM),
 }
 
 
