@@ -26,7 +26,7 @@ def reference_values(weights: dict[str, Tensor], images: Tensor) -> Tensor:
         weight = weights[f"{name}.weight"].double()
         layer = nn.Conv2d(weight.shape[1], weight.shape[0], 3, padding=1, dtype=torch.float64)
         layer.load_state_dict({"weight": weight, "bias": weights[f"{name}.bias"].double()})
-        return layer(x)
+        return layer.forward(x)
 
     x = images.double() / 255
     for stage in ("Stage1", "Stage2", "Stage3"):

@@ -352,7 +352,7 @@ class GraphAgent(Agent):
                 if most
                 else "similarity_cells shrinks pictures of 8 bits, and these observations are none: use --similarity-cells 0."
             )
-        if config.residual_width and (not is_picture or task.make_network is not None):
+        if config.residual_width and not (is_picture and len(task.observation_shape) <= 3 and task.make_network is None):
             raise UsageError("residual_width is for pictures and for a network that is not your own: use --residual-width 0.")
         if config.similarity_cells and config.similarity_threshold:
             raise UsageError("States are joined by similarity_cells or by similarity_threshold: leave one of them 0.")

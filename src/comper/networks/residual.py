@@ -61,9 +61,9 @@ class Stage(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Pictures of half the height and width, rounded up."""
-        x = F.max_pool2d(self.Conv1(x), 3, stride=2, padding=1)
-        x = x + self.Conv3(self.Conv2(x.relu()).relu())
-        return x + self.Conv5(self.Conv4(x.relu()).relu())
+        x = F.max_pool2d(self.Conv1.forward(x), 3, stride=2, padding=1)
+        x = x + self.Conv3.forward(self.Conv2.forward(x.relu()).relu())
+        return x + self.Conv5.forward(self.Conv4.forward(x.relu()).relu())
 
 
 class ResidualCNN(nn.Module):
@@ -78,6 +78,7 @@ class ResidualCNN(nn.Module):
         for number, filters in enumerate(FILTERS, start=1):
             self.add_module(f"Stage{number}", Stage(channels, width * filters))
             channels, height, columns = width * filters, (height + 1) // 2, (columns + 1) // 2
+        self._stages = tuple(stage for stage in self.children() if isinstance(stage, Stage))
         self.Dense1 = Linear(height * columns * channels, HIDDEN_UNITS)
         self.Dense2 = (Duelling if duelling else Linear)(HIDDEN_UNITS, num_actions)
 
@@ -88,10 +89,10 @@ class ResidualCNN(nn.Module):
         x = images.movedim(0, 1).flatten(1, 2) if is_stacked else images
         with _half_precision(x.device):
             x = x.contiguous(memory_format=torch.channels_last) if x.device.type == "cuda" else x
-            for stage in (self.Stage1, self.Stage2, self.Stage3):
-                x = stage(x)
+            for stage in self._stages:
+                x = stage.forward(x)
         x = x.relu().float()
-        x = x.unflatten(1, (len(images), -1)).movedim(1, 0).flatten(2) if is_stacked else x.flatten(1)
+        x = x.reshape(len(x), len(images), -1).movedim(1, 0) if is_stacked else x.flatten(1)
         return self.Dense2.forward(self.Dense1.forward(x).relu())
 
     def _images(self, frames: Tensor) -> Tensor:
