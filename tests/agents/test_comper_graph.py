@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -181,7 +182,7 @@ def test_an_action_tried_since_the_last_refresh_pays_a_smaller_bonus_at_once() -
     network = traced.table()[0]
 
     def values() -> Any:
-        return traced.agent._known_values(0, [traced.states[0]], network)
+        return traced.agent.q_values(np.array([[traced.states[0]]]), [0])[0]
 
     best = network.max()  # an action never tried is taken for as good as the best
     assert values().tolist() == pytest.approx([best + 0.6, 0.6])
@@ -190,6 +191,18 @@ def test_an_action_tried_since_the_last_refresh_pays_a_smaller_bonus_at_once() -
     for _ in range(3):
         traced.store(0, 1, 0.0, 1, terminal=True)
     assert values().tolist() == pytest.approx([best + 0.3, 0.3])
+
+
+def test_the_network_is_asked_only_where_the_graph_does_not_know_all_actions(monkeypatch: pytest.MonkeyPatch) -> None:
+    for act_with, num_tried, is_asked in (("graph", 1, True), ("graph", 2, False), ("both", 2, True), ("network", 2, True)):
+        traced = Traced(act_with=act_with)
+        for action in range(num_tried):
+            traced.store(0, action, action, 1, terminal=True)
+        traced.agent.learn(10, [0])
+        asked = Mock(wraps=traced.agent.q_network.values)
+        monkeypatch.setattr(traced.agent.q_network, "values", asked)
+        traced.agent.q_values(np.array([[traced.states[0]]]), [0])
+        assert asked.called == is_asked, (act_with, num_tried)
 
 
 def test_a_state_that_the_graph_does_not_know_is_left_to_the_network() -> None:

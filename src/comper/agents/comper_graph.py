@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from comper.agents.agent import Agent, AgentSpec, MemoryEstimate, NetworkFactory, Part, Task, TrialSetup
 from comper.errors import UsageError
-from comper.memory.graph import BYTES_PER_EDGE, TransitionGraph, TransitionGraphs
+from comper.memory.graph import BYTES_PER_EDGE, TransitionGraph, TransitionGraphs, TriedActions
 from comper.memory.propagation import ValueRule, trust_after
 from comper.memory.transitions import ReplayMemories, Transition
 from comper.protocol import AgentConfig
@@ -178,6 +178,7 @@ class GraphAgent(Agent):
         from comper.learners.value_regression import ValueLearner
 
         self.config = config
+        self._num_actions = task.num_actions
         self._sampling = [trial.sampling for trial in trials]
         self.bank = FrameBank([trial.frames for trial in trials], device)
         self.explorer = HeldExploration([trial.exploration for trial in trials], task.num_actions, config.held_steps)
@@ -209,11 +210,14 @@ class GraphAgent(Agent):
         return np.array(chosen), q[np.arange(len(chosen)), chosen]
 
     def q_values(self, states: NDArray[np.int64], trials: Sequence[int]) -> NDArray[np.float32]:
-        """The values by which the agent acts."""
-        q = super().q_values(states, trials)
-        if self.config.targets != "graph" or self.config.act_with == "network":
-            return q
-        return np.stack([self._known_values(i, s, row) for i, s, row in zip(trials, states.tolist(), q, strict=True)])
+        """The values by which the agent acts; the network is not asked where the graph says what every action is worth."""
+        c = self.config
+        if c.targets != "graph" or c.act_with == "network":
+            return super().q_values(states, trials)
+        known = [self.graphs[i].values_of(s) for i, s in zip(trials, states.tolist(), strict=True)]
+        is_asked = c.act_with == "both" or any(found is None or not found.visits.all() for found in known)
+        q = super().q_values(states, trials) if is_asked else np.zeros((len(known), self._num_actions), np.float32)
+        return np.stack([self._joined(found, row) for found, row in zip(known, q, strict=True)])
 
     def _choose(self, trial: int, state: list[int], q: NDArray[np.float32], epsilon: float) -> int:
         c = self.config
@@ -226,15 +230,15 @@ class GraphAgent(Agent):
         """How often each action was tried in a state: what recurs is explored evenly, what is new at random."""
         return self.graphs[trial].tries(self.graphs[trial].find(state))
 
-    def _known_values(self, trial: int, state: list[int], q: NDArray[np.float32]) -> NDArray[np.float32]:
-        found = self.graphs[trial].values_of(state)
-        if found is None:
+    def _joined(self, known: TriedActions | None, q: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The graph's values where it has some, the network's elsewhere."""
+        if known is None:
             return q
-        values, visits, tries = found
+        values, visits, tries = known
         if self.config.act_with == "both":
             values = q + trust_after(np.maximum(visits, 1.0), self.config.trust) * (values - q)
         if not (beta := self.config.count_bonus):
-            return np.where(visits > 0, values, q).astype(np.float32)
+            return np.where(visits > 0, values, q).astype(np.float32, copy=False)
         # The values have the bonus of the last refresh; what was tried since then pays less by now.
         bonus = beta / np.sqrt(np.maximum(tries, 1)) - np.where(visits > 0, beta / np.sqrt(np.maximum(visits, 1)), 0.0)
         return (np.where(visits > 0, values, q.max()) + bonus).astype(np.float32)

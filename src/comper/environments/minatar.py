@@ -1,4 +1,4 @@
-"""`minatar:NAME`: the five games of MinAtar (Young and Tian 2019), from its own Environment class.
+"""`minatar:NAME`: the five games of MinAtar (Young and Tian 2019), from its own modules.
 
 All six actions, sticky actions and difficulty ramping as MinAtar has them by default. Two things are set here: an episode
 starts with NOOP as the last action, so that it depends on nothing but its seed and its actions (MinAtar carries the last
@@ -7,15 +7,14 @@ action over from the episode before), and it is cut off at `episode_cap_frames` 
 
 from __future__ import annotations
 
-import contextlib
-import importlib
 import importlib.util
+import os
 import re
-import signal
-import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib import metadata
+from importlib.machinery import PathFinder
 from typing import Any
 
 import numpy as np
@@ -40,43 +39,29 @@ class MinAtarSettings(EnvironmentSettings):
     episode_cap_frames: int = setting(18_000, "A10", "frames after which an episode is cut off: a truncation, not a game over")
 
 
-@contextlib.contextmanager
-def _interrupts_afterwards() -> Iterator[None]:
-    """Hold back Ctrl-C: MinAtar's import catches every exception of matplotlib's, and so would lose it."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    came: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-    if came:
-        signal.raise_signal(signal.SIGINT)
-
-
 class MinAtarGame:
     """One game as a Game: boolean 10x10 images with a channel for each kind of object."""
 
     def __init__(self, game: str, sticky_probability: float) -> None:
-        with _interrupts_afterwards():
-            minatar: Any = importlib.import_module("minatar")  # it has no types
-        self._env = minatar.Environment(game, sticky_action_prob=sticky_probability)
+        self._env = _module_of(game).Env(ramping=True)  # it has no types
+        self._sticky_probability = sticky_probability
+        self._last_action = 0
         self.observation_shape = tuple(int(side) for side in self._env.state_shape())
         self.observation_dtype: np.dtype[Any] = np.dtype(np.bool_)
-        self.action_names = tuple(ACTIONS[letter] for letter in self._env.env.action_map)
+        self.action_names = tuple(ACTIONS[letter] for letter in self._env.action_map)
         self.time_limit_frames: int | None = None
         self.identity: Mapping[str, str] = {"minatar": metadata.version("minatar")}
 
     def reset(self, seed: int) -> NDArray[np.bool_]:
-        self._env.seed(seed)
-        self._env.last_action = 0
+        self._env.random = np.random.RandomState(seed)  # the game's own draws and those of sticky actions, as in MinAtar
+        self._last_action = 0
         self._env.reset()
         return self._observe()
 
     def step(self, action: int) -> Outcome:
-        reward, terminated = self._env.act(action)
+        if self._env.random.rand() >= self._sticky_probability:
+            self._last_action = action
+        reward, terminated = self._env.act(self._last_action)
         return Outcome(self._observe(), float(reward), bool(terminated), False)
 
     def get_state(self) -> None:
@@ -97,10 +82,29 @@ class MinAtarGame:
         return image
 
 
+@cache
+def _module_of(game: str) -> Any:
+    """MinAtar's module of a game, which needs NumPy alone. Its package would import all that draws windows: 2.6 seconds."""
+    folder = os.path.join(_folder(), "environments")
+    spec = PathFinder.find_spec(f"minatar.environments.{game}", [folder])
+    if spec is None or spec.loader is None:
+        raise OutsideCodeError(f"There is no {game}.py in {folder}: {install_command('minatar')}")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _folder() -> str:
+    """Where MinAtar is, found without importing it."""
+    spec = importlib.util.find_spec("minatar")
+    if spec is None or not spec.submodule_search_locations:
+        raise OutsideCodeError(f"MinAtar games need MinAtar: {install_command('minatar')}")
+    return spec.submodule_search_locations[0]
+
+
 def names() -> tuple[str, ...]:
     """The five games, if MinAtar is installed."""
-    if importlib.util.find_spec("minatar") is None:
-        raise OutsideCodeError(f"MinAtar games need MinAtar: {install_command('minatar')}")
+    _folder()
     return GAMES
 
 

@@ -131,8 +131,9 @@ class QLearner(Learner):
     def values(self, states: NDArray[np.int64], trials: Sequence[int], *, of: Population | None = None) -> Tensor:
         """Q(s, ·) of states (n, B, history): (n, B, actions). Another population, a target network, may answer instead."""
         population = of or self.population
-        parts = [states[:, start : start + MAX_STATES] for start in range(0, states.shape[1], MAX_STATES)]
-        return torch.cat([population(self._bank.gather(part, trials), trials=trials) for part in parts], dim=1)
+        starts = range(0, states.shape[1], MAX_STATES)
+        parts = [population(self._bank.gather(states[:, i : i + MAX_STATES], trials), trials=trials) for i in starts]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
 
     def values_of_each(self, states: Sequence[NDArray[np.int64]], trials: Sequence[int]) -> list[NDArray[np.float32]]:
         """Q(s, ·) of any number of states (B, history) for each trial: (B, actions) each.
@@ -303,19 +304,19 @@ class LossMeter:
 
     def add(self, losses: Tensor, trials: Sequence[int], active: Tensor | None = None) -> None:
         """Count one loss for each of the trials, or those marked in `active`."""
-        active = torch.ones_like(losses, dtype=torch.bool) if active is None else active
-        losses = torch.where(active, losses.double(), 0.0)
+        losses = losses.double() if active is None else torch.where(active, losses.double(), 0.0)
+        count = 1 if active is None else active
         if len(trials) == len(self._sum):  # the usual case: nothing to look up, so a GPU need not wait for the host
             self._sum += losses
-            self._count += active
+            self._count += count
         else:
             rows = torch.as_tensor(trials, device=self._sum.device)
             self._sum[rows] += losses
-            self._count[rows] += active
+            self._count[rows] += count
 
     def is_finite(self) -> bool:
         """Whether every loss since the last reading was a finite number."""
-        return math.isfinite(self._sum.sum().item())
+        return all(map(math.isfinite, self._sum.tolist()))
 
     def read(self, trial: int) -> float | None:
         """The mean since the last reading, None when nothing was learned."""

@@ -265,8 +265,7 @@ class Optimiser:
         self, trial: int, states: Sequence[Parameters], gradients: Mapping[str, Gradient], active: Tensor | None
     ) -> Iterator[tuple[Sequence[Tensor], Turn]]:
         """Matching slices of one trial's parameters, averages and gradients, as far as compiled code has not done it."""
-        self._num_updates[trial] += 1
-        number = self._num_updates[trial].item()
+        number = self._num_updates[trial].add_(1).item()
         turn, coefficients = Turn(None, number), self._rule.coefficients(number) or {}
         for name, gradient in gradients.items():
             w, *averages = (state[name] for state in states)

@@ -43,6 +43,17 @@ class Replay(NamedTuple):
     """(n, B, A) 1 for the actions to be fitted, 0 for the others."""
 
 
+class TriedActions(NamedTuple):
+    """What is known of the actions of a state, (A,) each."""
+
+    values: NDArray[np.float32]
+    """Anything where an action was not tried."""
+    visits: NDArray[np.int32]
+    """How often each had been tried when the values were computed."""
+    tries: NDArray[np.int32]
+    """How often up to now."""
+
+
 @dataclass
 class Travel:
     """What the last refresh did."""
@@ -277,16 +288,16 @@ class TransitionGraph:
         surprise = np.sqrt(np.abs(targets - q)).astype(np.float64)
         return np.asarray(by_set / max(by_set.sum(), 1.0) + surprise / max(float(surprise.sum()), 1e-9))
 
-    def tried_values(self, node: int) -> tuple[NDArray[np.float32], NDArray[np.int32], NDArray[np.int32]]:
-        """Values of a node's actions, how often each had been tried when they were computed, and how often up to now."""
-        return self._nodes["target"][node], self._nodes["visits"][node], self._nodes["tries"][node]
+    def tried_values(self, node: int) -> TriedActions:
+        """What is known of a node's actions."""
+        return TriedActions(self._nodes["target"][node], self._nodes["visits"][node], self._nodes["tries"][node])
 
-    def values_of(self, state: Sequence[int]) -> tuple[NDArray[np.float32], NDArray[np.int32], NDArray[np.int32]] | None:
-        """The same of a state, from its node or as they were given; None: it is not known."""
+    def values_of(self, state: Sequence[int]) -> TriedActions | None:
+        """The same of a state, from its node or as it was given; None: it is not known."""
         if (node := self.find(state)) != NO_NODE:
             return self.tried_values(node)
         row = self.given.find(state_keys(self.frames, np.array([state]))[0]) if len(self.given) else None
-        return None if row is None else (self.given.values[row], self.given.visits[row], self.given.visits[row])
+        return None if row is None else TriedActions(self.given.values[row], *[self.given.visits[row]] * 2)
 
     def known_values(self) -> KnownValues:
         """The values of all tried actions, and of what was given for states that are not met yet."""

@@ -219,8 +219,7 @@ class Duelling(Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         """Q-values of (B, inputs), or of (T, B, inputs) with stacked parameters."""
-        y = super().forward(x)
-        value, advantages = y[..., :1], y[..., 1:]
+        value, advantages = super().forward(x).split_with_sizes((1, self.weight.shape[-1] - 1), -1)
         return value + advantages - advantages.mean(-1, keepdim=True)
 
 
