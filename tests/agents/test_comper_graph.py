@@ -327,6 +327,29 @@ def test_shifts_are_for_pictures() -> None:
     assert agent.metrics(0)["cnn_loss"] > 0
 
 
+def test_a_residual_network_is_for_pictures_and_learns_from_them() -> None:
+    config, of_bytes = dataclasses.replace(QUICK, residual_width=1, step_size=0.001), np.dtype(np.uint8)
+    own = Task((10, 10), of_bytes, "pixels", ("0", "1"), make_network=lambda shape, actions: torch.nn.Linear(1, 1))
+    for task in (Task((4,), of_bytes, "vector", ("0", "1")), Task((2, 2, 2, 2), of_bytes, "pixels", ("0", "1")), own):
+        with pytest.raises(UsageError, match="--residual-width 0"):
+            GraphAgent.check(config, task)
+        GraphAgent.check(QUICK, task)
+    picture = Task((10, 10), of_bytes, "pixels", ("0", "1"))
+    GraphAgent.check(config, picture)
+    plain, residual = (GraphAgent.memory_estimate(c, picture) for c in (QUICK, config))
+    assert residual != plain, "counted with the network that it has"
+    (setup,) = setups((10, 10), [0])
+    agent = GraphAgent(config, picture, [setup], device=torch.device("cpu"))
+    assert "Stage3.Conv5.weight" in agent.q_network.weights(0)
+    ids = [setup.frames.intern(np.full((10, 10), value, np.uint8)) for value in (200, 100)]
+    agent.store(0, Transition((ids[0],), 0, 1.0, (ids[1],), True), 0.0, is_last=True)
+    losses = []
+    for t in range(10, 60):
+        agent.learn(t, [0])
+        losses.append(agent.metrics(0)["cnn_loss"])
+    assert losses[-1] < losses[0] / 10
+
+
 def test_only_pictures_of_bytes_are_shrunk_and_only_as_far_as_they_have_pixels() -> None:
     config, of_bytes = GraphConfig(similarity_cells=10), np.dtype(np.uint8)
     GraphAgent.check(config, Task((10, 12), of_bytes, "pixels", ("0", "1")))

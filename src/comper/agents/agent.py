@@ -42,28 +42,34 @@ class Task:
     def num_actions(self) -> int:
         return len(self.action_names)
 
-    def state_bytes(self, history_length: int) -> int:
+    def state_bytes(self, history_length: int, *, residual_width: int = 0) -> int:
         """Bytes that one state takes on its way through the Q-network and back; 0 for a user's own, of which it is unknown."""
-        return 0 if self.make_network is not None else _state_bytes(self, history_length)
+        return 0 if self.make_network is not None else _state_bytes(self, history_length, residual_width)
 
-    def q_network(self, history_length: int, *, first_bias: bool = True, duelling: bool = False) -> NetworkFactory:
-        """The user's own network, or one that fits the observations."""
+    def q_network(
+        self, history_length: int, *, first_bias: bool = True, duelling: bool = False, residual_width: int = 0
+    ) -> NetworkFactory:
+        """The user's own network, or one that fits the observations; with a `residual_width` IMPALA's, so wide."""
         from comper.networks.cnn import ObservationSpec, make_q_network
+        from comper.networks.residual import make_residual_network
 
         if self.make_network is not None:
             return partial(self.make_network, (history_length, *self.observation_shape), self.num_actions)
         observation = ObservationSpec(self.observation_shape, history_length, kind=self.observation_kind)
+        if residual_width:
+            return make_residual_network(residual_width, observation, self.num_actions, duelling=duelling)
         return make_q_network(observation, self.num_actions, first_bias=first_bias, duelling=duelling)
 
 
 @cache
-def _state_bytes(task: Task, history_length: int) -> int:
+def _state_bytes(task: Task, history_length: int, residual_width: int) -> int:
     import torch
 
     from comper.networks.inspection import sample_bytes
 
     shape, dtype = (history_length, *task.observation_shape), torch.from_numpy(np.empty(0, task.observation_dtype)).dtype
-    return sample_bytes(task.q_network(history_length), lambda n: [torch.zeros((n, *shape), dtype=dtype)])
+    network = task.q_network(history_length, residual_width=residual_width)
+    return sample_bytes(network, lambda n: [torch.zeros((n, *shape), dtype=dtype)])
 
 
 @dataclass(frozen=True)

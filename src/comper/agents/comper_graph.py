@@ -103,6 +103,13 @@ class GraphConfig(AgentConfig):
     )
     # The network
     network: str = setting("auto", "D3", "the Q-network: auto, or your own my_module:make_network")
+    residual_width: int = setting(
+        0,
+        "D7",
+        "0: DQN's network; 1 and more: a residual network for pictures, so many times as wide as IMPALA's",
+        least=0,
+        most=64,
+    )
     duelling: bool = setting(True, "D7", "the network's output is a value of the state and an advantage of each action")
     shift_pixels: int = setting(0, "D7", "replayed pictures are moved at random by so many pixels at most", least=0, most=64)
     step_size: float = setting(0.00025, "D7", "Adam's step size", above=0, most=1_000, synonyms=("lr", "learning_rate"))
@@ -346,13 +353,15 @@ class GraphAgent(Agent):
                 if most
                 else "similarity_cells shrinks pictures of 8 bits, and these observations are none: use --similarity-cells 0."
             )
+        if config.residual_width and not (is_picture and len(task.observation_shape) <= 3 and task.make_network is None):
+            raise UsageError("residual_width is for pictures and for a network that is not your own: use --residual-width 0.")
         if config.similarity_cells and config.similarity_threshold:
             raise UsageError("States are joined by similarity_cells or by similarity_threshold: leave one of them 0.")
 
     @classmethod
     def networks(cls, config: GraphConfig, task: Task) -> dict[str, NetworkFactory]:
         """The network of DQN, with a duelling output unless it is switched off."""
-        return {"CNN": task.q_network(config.history_length, duelling=config.duelling)}
+        return {"CNN": task.q_network(config.history_length, duelling=config.duelling, residual_width=config.residual_width)}
 
     @classmethod
     def memory_estimate(cls, config: GraphConfig, task: Task) -> MemoryEstimate:
@@ -361,7 +370,7 @@ class GraphAgent(Agent):
 
         node = 4 * config.history_length + 16 * task.num_actions + 20 + 250
         weights = 4 * num_parameters(cls.networks(config, task)["CNN"])
-        batch = config.batch_size * task.state_bytes(config.history_length)
+        batch = config.batch_size * task.state_bytes(config.history_length, residual_width=config.residual_width)
         return MemoryEstimate(config.memory_sets, config.memory_sets * (BYTES_PER_EDGE + node), 4 * weights, batch)
 
 

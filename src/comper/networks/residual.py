@@ -1,0 +1,112 @@
+"""A residual Q-network for pictures, the one of IMPALA (Espeholt et al. 2018): deeper than DQN's, with fewer weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from comper.networks.cnn import Duelling, ObservationSpec, QNetworkFactory
+from comper.networks.stacking import Linear, as_floats, glorot
+
+FILTERS = (16, 32, 32)
+"""Of the three stages, each of which halves the picture."""
+HIDDEN_UNITS = 512
+
+
+def make_residual_network(
+    width: int, observation: ObservationSpec, num_actions: int, *, duelling: bool = False
+) -> QNetworkFactory:
+    """A residual CNN, `width` times as wide as IMPALA's."""
+    height, columns, channels = observation.image_size
+    make = partial(ResidualCNN, width, observation, num_actions, duelling=duelling)
+    return QNetworkFactory(f"residual CNN for {height}x{columns}x{channels} pixels", make)
+
+
+class Conv3x3(nn.Module):
+    """A convolution that keeps the size of pictures. Its weights are zero until `draw_weights`.
+
+    Pictures of T trials stand side by side in the channels, (B, T·C, H, W): a group of channels for each trial.
+    """
+
+    def __init__(self, channels: int, filters: int):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(filters, channels, 3, 3))
+        self.bias = nn.Parameter(torch.zeros(filters))
+
+    def draw_weights(self, rng: np.random.Generator) -> None:
+        """Start anew: Glorot's weights, no bias."""
+        filters, channels, height, width = self.weight.shape
+        glorot(self.weight, rng, fan_in=height * width * channels, fan_out=height * width * filters)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Convolve (B, C, H, W), or (B, T·C, H, W) with stacked parameters."""
+        if self.weight.dim() == 4:
+            return F.conv2d(x, self.weight, self.bias, padding=1)
+        return F.conv2d(x, self.weight.flatten(0, 1), self.bias.flatten(), padding=1, groups=len(self.weight))
+
+
+class Stage(nn.Module):
+    """A convolution, half the size, and twice two convolutions whose result is added to what came in."""
+
+    def __init__(self, channels: int, filters: int):
+        super().__init__()
+        self.Conv1 = Conv3x3(channels, filters)
+        self.Conv2, self.Conv3, self.Conv4, self.Conv5 = (Conv3x3(filters, filters) for _ in range(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Pictures of half the height and width, rounded up."""
+        x = F.max_pool2d(self.Conv1.forward(x), 3, stride=2, padding=1)
+        x = x + self.Conv3.forward(self.Conv2.forward(x.relu()).relu())
+        return x + self.Conv5.forward(self.Conv4.forward(x.relu()).relu())
+
+
+class ResidualCNN(nn.Module):
+    """Three stages, a hidden layer, one output for each action."""
+
+    takes_trial_axis = True
+
+    def __init__(self, width: int, observation: ObservationSpec, num_actions: int, *, duelling: bool = False):
+        super().__init__()
+        self._channel_axis = observation.channel_axis
+        height, columns, channels = observation.image_size
+        for number, filters in enumerate(FILTERS, start=1):
+            self.add_module(f"Stage{number}", Stage(channels, width * filters))
+            channels, height, columns = width * filters, (height + 1) // 2, (columns + 1) // 2
+        self._stages = tuple(stage for stage in self.children() if isinstance(stage, Stage))
+        self.Dense1 = Linear(height * columns * channels, HIDDEN_UNITS)
+        self.Dense2 = (Duelling if duelling else Linear)(HIDDEN_UNITS, num_actions)
+
+    def forward(self, frames: Tensor) -> Tensor:
+        """Q(s, ·; Θ) of states given as (..., B, history, *observation_shape)."""
+        images = self._images(frames)
+        is_stacked = images.dim() == 5
+        x = images.movedim(0, 1).flatten(1, 2) if is_stacked else images
+        with _half_precision(x.device):
+            x = x.contiguous(memory_format=torch.channels_last) if x.device.type == "cuda" else x
+            for stage in self._stages:
+                x = stage.forward(x)
+        x = x.relu().float()
+        x = x.reshape(len(x), len(images), -1).movedim(1, 0) if is_stacked else x.flatten(1)
+        return self.Dense2.forward(self.Dense1.forward(x).relu())
+
+    def _images(self, frames: Tensor) -> Tensor:
+        """(..., history, H, W), (..., history, H, W, C) or (..., history, C, H, W) as floats (..., channels, H, W)."""
+        if self._channel_axis is not None:
+            frames = (frames if self._channel_axis == 0 else frames.movedim(-1, -3)).flatten(-4, -3)
+        return as_floats(frames)
+
+
+@contextmanager
+def _half_precision(device: torch.device) -> Iterator[None]:
+    """On a GPU convolutions take 16-bit numbers, bfloat16: twice as fast there, and slower on most CPUs."""
+    if device.type != "cuda":
+        yield
+        return
+    with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):  # each weight is used once
+        yield
