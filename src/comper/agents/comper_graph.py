@@ -109,6 +109,7 @@ class GraphConfig(AgentConfig):
         "0: DQN's network; 1 and more: a residual network for pictures, so many times as wide as IMPALA's",
         least=0,
         most=64,
+        before=0,
     )
     duelling: bool = setting(True, "D7", "the network's output is a value of the state and an advantage of each action")
     shift_pixels: int = setting(0, "D7", "replayed pictures are moved at random by so many pixels at most", least=0, most=64)
