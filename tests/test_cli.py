@@ -182,6 +182,23 @@ def test_config_that_is_no_text_gets_a_sentence(capsys: pytest.CaptureFixture[st
     assert "cannot be read" in refusal(capsys, "train", "freeway", "--config", str(tmp_path))
 
 
+@pytest.mark.parametrize(
+    ("plan", "command"),
+    [
+        ('environments = ["freeway"]\nagents = ["dqn"]\nseeds = 2\n', "study"),
+        ('environments = ["freeway"]\nagent = "dqn"\n[search]\ndiscount = [0.9, 0.99]\n', "search"),
+    ],
+)
+def test_a_plan_is_not_taken_for_settings(plan: str, command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "my plan.toml"
+    path.write_text(plan)
+    said = refusal(capsys, "train", "freeway", "--config", str(path), "--out", str(tmp_path / "runs"))
+    assert "environments, " in said
+    assert f"a plan, not the settings of one run. `comper {command} '{path}'` runs it." in said
+    path.write_text('frame = 20\nagent = "dqn"\n')
+    assert "Did you mean frames or" in refusal(capsys, "train", "freeway", "--config", str(path))
+
+
 def test_folder_that_cannot_be_made_gets_a_sentence(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     assert "file" in refusal(capsys, "train", "pong", "--agent", "random", "--out", str(tmp_path / "file"))

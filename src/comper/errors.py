@@ -55,6 +55,10 @@ class OutsideCodeError(UsageError):
     """Code from outside comper that a run needs and that may not, or cannot, be imported."""
 
 
+class OtherVersionError(UsageError):
+    """A run that is as it was written, by a version of comper that this one cannot go on from."""
+
+
 class DamagedFileError(ComperError):
     """A file that does not hold what it should."""
 

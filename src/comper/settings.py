@@ -39,16 +39,18 @@ def setting(
     below: float | None = None,
     above: float | None = None,
     synonyms: tuple[str, ...] = (),
+    before: Any = None,
 ) -> Any:
     """A hyper-parameter: its default, where the paper states it, what it is with its unit, and what it may be.
 
     Unless stated otherwise a whole number is at least 1 and any other number at least 0. `synonyms` are other names that
-    people try.
+    people try. `before` is, of a setting that was added later, the value with which agents do what they did before: runs
+    recorded without the setting go on with it, whatever the default is now. Without `before` they are refused.
     """
     bounds = {"least": least, "most": most, "below": below, "above": above}
     return field(
         default=default,
-        metadata={"source": source, "help": help, "choices": choices, "synonyms": synonyms, **bounds},
+        metadata={"source": source, "help": help, "choices": choices, "synonyms": synonyms, "before": before, **bounds},
     )
 
 

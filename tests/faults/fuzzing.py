@@ -9,6 +9,7 @@ import resource
 import time
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -30,8 +31,11 @@ from comper.settings import parse_settings, with_settings
 from comper.training.continuing import UnfinishedRun, open_unfinished
 from comper.training.options import RunOptions, default_settings
 from comper.training.population import Member, _restore, _saved_trial, _setup, make_stepper
+from tests.faults.lab import run
 
 SLOW_SECONDS = 5.0
+REFUSED = range(1, 7)
+"""Exit codes of processes that end with a sentence."""
 STEPS_AFTERWARDS = 25
 """Taken with a state that was not refused: the QLSTM is trained once in so many, and targets are made anew."""
 JSON_VALUES: list[Any] = [None, True, -1, 0, 1, 2**70, 1e308, -0.5, "", "x" * 1000, [], {}, [[]], {"a": {}}, "../../x", "\0"]
@@ -96,7 +100,8 @@ def _answer(case: Case, rng: random.Random) -> str:
 
 
 def _peak_bytes() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    """Of this process, or of the largest of its children."""
+    return 1024 * max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
 
 
 class Laboratory:
@@ -195,7 +200,12 @@ class Laboratory:
             checkpoints.VALUES_FILE: json.dumps(values).encode(),
             checkpoints.FRAMES_FILE: frames,
         }
-        self._load(files)
+        log = self.folder.with_name("memory.log")
+        code = run(partial(self._load, files), log=log)  # with an emulator that is loaded already
+        if code in REFUSED:
+            raise ComperError(log.read_text())
+        if code:
+            raise AssertionError(f"{code}: {log.read_text()[-1000:]}")
 
     def _load(self, files: dict[str, bytes]) -> None:
         import torch

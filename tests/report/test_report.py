@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import comper.report.report
 from comper.errors import DamagedFileError, UsageError
 from comper.report.report import ReportResult, report
 
@@ -122,12 +123,18 @@ def test_a_pipe_in_place_of_an_earlier_index_is_not_waited_for(make_run: MakeRun
     assert (tmp_path / "out" / "report.json").is_file()
 
 
-@pytest.mark.usefixtures("no_figures")
-def test_an_unwritable_place_is_a_mistake_of_the_caller(make_run: MakeRun, tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", ["file", "file/x", "a" * 300, "loop", "half"])
+def test_an_unwritable_place_is_a_mistake_of_the_caller_and_refused_before_the_work(
+    place: str, make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     make_run()
     (tmp_path / "file").write_text("")
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "half").mkdir()
+    (tmp_path / "half" / "figures").write_text("")
+    monkeypatch.setattr(comper.report.report, "read_runs", pytest.fail)
     with pytest.raises(UsageError, match="cannot be written"):
-        report([tmp_path / "runs"], tmp_path / "file", progress=False)
+        report([tmp_path / "runs"], tmp_path / place, progress=False)
 
 
 def test_one_trial_of_an_unknown_game_makes_a_page(make_run: MakeRun, tmp_path: Path) -> None:

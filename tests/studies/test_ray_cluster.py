@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from comper.cli import main
-from comper.errors import UsageError
+from comper.errors import DamagedFileError, UsageError
 from comper.studies import ray_cluster
 from comper.studies.plan import Plan, read_plan
 from comper.studies.ray_cluster import RayRunner, check_answers, read_run_files, write_run_files
@@ -136,3 +136,54 @@ def test_a_run_travels_whole_and_old_checkpoints_do_not_stay(tmp_path: Path) -> 
     assert [path.name for path in (copy / "checkpoints").iterdir()] == ["step-00000050"]
     write_run_files(tmp_path / "none", {})
     assert not (tmp_path / "none").exists()
+
+
+def small_run(folder: Path) -> Path:
+    (folder / "checkpoints" / "step-00000025").mkdir(parents=True)
+    (folder / "checkpoints" / "step-00000025" / "state.json").write_bytes(b"x" * 600)
+    (folder / "episodes.jsonl").write_bytes(b"y" * 600)
+    (folder / "manifest.json").write_text("{}")
+    return folder
+
+
+def test_a_run_larger_than_any_is_neither_read_nor_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = small_run(tmp_path / "run")
+    assert len(read_run_files(run, max_bytes=1_202)) == 3
+    with pytest.raises(DamagedFileError, match=r"run: cannot travel through Ray\. .*: 2 bytes, expected at most 1\."):
+        read_run_files(run, max_bytes=1_201)
+    with open(run / "weights.safetensors", "wb") as file:
+        file.truncate(1 << 40)  # a sparse file: to read it would take all memory
+    with pytest.raises(DamagedFileError, match="nodes that see the study's folder need none of them sent"):
+        read_run_files(run)
+    monkeypatch.setattr(ray_cluster, "MAX_RUN_BYTES", 100)
+    with pytest.raises(DamagedFileError, match="101 bytes were sent through Ray; nothing was kept"):
+        write_run_files(tmp_path / "copy", {"manifest.json": b"{}", "episodes.jsonl": b"z" * 99})
+    assert not (tmp_path / "copy").exists()
+
+
+@pytest.mark.parametrize("name", ["../outside", "/outside", "checkpoints/../../outside", ".lock", ""])
+def test_names_that_are_sent_never_lead_out_of_the_run(name: str, tmp_path: Path) -> None:
+    for files in ({"manifest.json": b"{}", name: b"x"}, {"episodes.jsonl": b""}):
+        with pytest.raises(DamagedFileError, match="not the files of a run"):
+            write_run_files(tmp_path / "runs" / "run", files)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_that_cannot_travel_is_the_error_of_its_job_alone(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "two.toml").write_text(TEXT.replace("seeds = 3", "seeds = 2").replace("frames = 800", "frames = 200"))
+    study = open_study(read_plan(str(tmp_path / "two.toml")), tmp_path / "out")
+    jobs = study.jobs(OPTIONS, OPTIONS.torch_device())
+    with open(small_run(jobs[0].paths[0]) / "weights.safetensors", "wb") as file:
+        file.truncate(1 << 40)
+    run = RayRunner(cluster.address, is_shared=False)
+    errors = run(carry_out, jobs, num_processes=1, request=StopRequest(), follow=lambda *_: None)
+    assert {number: "cannot travel through Ray" in str(error) for number, error in errors.items()} == {0: True}
+    assert "finished" in (jobs[1].paths[0] / "manifest.json").read_text()
+
+    before = read_run_files(jobs[1].paths[0])
+    monkeypatch.setattr(ray_cluster, "MAX_RUN_BYTES", 1_000)  # here alone: the node sends what is too much
+    errors = run(carry_out, jobs[1:], num_processes=1, request=StopRequest(), follow=lambda *_: None)
+    assert "bytes were sent through Ray; nothing was kept" in str(errors[0])
+    assert read_run_files(jobs[1].paths[0]) == before

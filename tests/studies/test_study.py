@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from comper.cli import main
-from comper.errors import DivergedError, LeftOutError, LockedError, ResourceError, StoppedError, UsageError
+from comper.errors import DivergedError, LeftOutError, LockedError, OtherVersionError, ResourceError, StoppedError, UsageError
 from comper.runs.lock import RunLock
 from comper.studies.plan import Plan, read_plan
 from comper.studies.study import StudyJob, carry_out, open_study, run_study
@@ -112,6 +112,21 @@ def test_a_folder_with_a_run_of_other_settings_is_refused(tmp_path: Path, plan: 
     (tmp_path / "tiny.toml").write_text(TEXT.replace("frames = 100", "frames = 101"))
     with pytest.raises(UsageError, match=r"seed-0: holds a run of other settings than the plan has now\. Rename the variant"):
         open_study(read_plan(str(tmp_path / "tiny.toml")), tmp_path)
+
+
+def test_a_run_made_before_a_setting_was_there_is_that_of_its_plan_where_it_did_the_same(tmp_path: Path, plan: Plan) -> None:
+    from tests.training.test_resume import recorded_before
+
+    job = open_study(plan, tmp_path).jobs(OPTIONS, OPTIONS.torch_device())[0]
+    carry_out(job, Terminal(False))
+    recorded_before(job.paths[0], "rtm")
+    assert len(open_study(plan, tmp_path).finished) == 1
+    recorded_before(job.paths[0], "qlstm_mean_square_start")  # which started at 0, and the plan's at 1
+    with pytest.raises(UsageError, match="holds a run of other settings than the plan has now"):
+        open_study(plan, tmp_path)
+    recorded_before(job.paths[0], "batch_size")
+    with pytest.raises(OtherVersionError, match="does not have batch_size"):
+        open_study(plan, tmp_path)
 
 
 def test_on_a_gpu_trials_of_a_variant_advance_together_as_many_as_there_is_room_for(tmp_path: Path, plan: Plan) -> None:

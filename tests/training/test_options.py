@@ -11,10 +11,12 @@ import torch
 
 from comper.agents.dqn import DQN, DQNConfig
 from comper.agents.random_policy import RANDOM
+from comper.agents.registry import AGENTS, find_agent
 from comper.environments.families import find_environment
-from comper.errors import DamagedFileError, OutsideCodeError, UsageError
+from comper.errors import DamagedFileError, OtherVersionError, OutsideCodeError, UsageError
 from comper.runs.files import digest
 from comper.runs.manifest import Manifest
+from comper.settings import fields_of, with_settings
 from comper.training.options import (
     NO_OWN_CODE,
     OwnCode,
@@ -211,6 +213,44 @@ def test_a_changed_configuration_is_damage(change: Callable[[str], str], says: s
     path.write_text(change(path.read_text()))
     with pytest.raises(DamagedFileError, match=rf"config\.toml: .*{says}"):
         recorded_settings(tmp_path, manifest, NO_OWN_CODE)
+
+
+def without(text: str, *names: str) -> str:
+    return "".join(line for line in text.splitlines(keepends=True) if line.split(" = ")[0] not in names)
+
+
+def recorded_as(folder: Path, text: str, agent: str) -> Manifest:
+    (folder / "config.toml").write_text(text)
+    sha256 = digest(text.encode())["sha256"]
+    return Manifest(agent=agent, game="gym:CartPole-v1", seed=0, config_sha256=sha256, versions={"comper": "0.1.9"})
+
+
+def test_a_setting_that_was_added_since_is_what_was_done_before_it(tmp_path: Path) -> None:
+    settings = resolved("comper-single", CARTPOLE, discount=0.5)
+    assert vars(settings.config)["qlstm_mean_square_start"] == 1.0, "the default of now is another"
+    names = ("qlstm_mean_square_start", "input_scale", "rtm")
+    manifest = recorded_as(tmp_path, without(settings.to_toml(), *names), "comper-single")
+    found = recorded_settings(tmp_path, manifest, NO_OWN_CODE)
+    assert found == resolved("comper-single", CARTPOLE, discount=0.5, qlstm_mean_square_start=0.0)
+    (tmp_path / "config.toml").write_text(settings.to_toml())
+    with pytest.raises(DamagedFileError, match="not the configuration the run was started with"):
+        recorded_settings(tmp_path, manifest, NO_OWN_CODE)
+
+
+def test_other_settings_than_this_version_has_are_named_and_not_called_damage(tmp_path: Path) -> None:
+    text = without(resolved("dqn", CARTPOLE).to_toml(), "batch_size", "discount") + "colour = 1\n"
+    manifest = recorded_as(tmp_path, text, "dqn")
+    says = r"comper 0\.1\.9, .*does not have batch_size, discount and has colour, which nothing here knows\. Go on with that"
+    with pytest.raises(OtherVersionError, match=says):
+        recorded_settings(tmp_path, manifest, NO_OWN_CODE)
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_what_was_done_before_a_setting_is_a_value_of_it(agent: str) -> None:
+    parts = default_settings(find_agent(agent), CARTPOLE.settings)
+    before = {f.name: f.metadata["before"] for _, f in fields_of(parts) if f.metadata["before"] is not None}
+    changed = with_settings(parts, before, where="before")
+    assert {f.name: getattr(part, f.name) for part, f in fields_of(changed) if f.name in before} == before
 
 
 def test_code_that_a_file_names_is_imported_only_where_it_is_trusted(tmp_path: Path, own_module: str) -> None:

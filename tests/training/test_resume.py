@@ -95,6 +95,35 @@ def test_a_changed_configuration_is_refused(
     assert "not the configuration the run was started with" in capsys.readouterr().err
 
 
+def recorded_before(folder: Path, *names: str) -> None:
+    """Make a run one that was recorded when there were no such settings."""
+    lines = (folder / "config.toml").read_text().splitlines(keepends=True)
+    text = "".join(line for line in lines if line.split(" = ")[0] not in names)
+    (folder / "config.toml").write_text(text)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["config_sha256"] = digest(text.encode())["sha256"]
+    (folder / "manifest.json").write_text(json.dumps(sealed(manifest)))
+
+
+def test_a_run_recorded_before_a_setting_was_there_goes_on_and_one_without_others_is_named(
+    tmp_path: Path, undisturbed: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = interrupted(tmp_path, monkeypatch)
+    shutil.copytree(folder, other := tmp_path / "other")
+    recorded_before(folder, "rtm", "input_scale")
+    assert main(["verify", str(folder)]) == 0
+    go_on(folder)
+    assert outcome(folder) == outcome(undisturbed / "seed-0")
+    recorded_before(other, "rtm", "batch_size")
+    for words in (["resume", str(other)], ["evaluate", str(other), "--device", "cpu"]):
+        assert main(words) == 2
+        said = capsys.readouterr().err
+        assert "made by another version" in said
+        assert "the run does not have batch_size." in said
+    assert main(["evaluate", str(tmp_path), "--device", "cpu", "--episodes", "1"]) == 2, "and the other run is played"
+    assert "comper-single" in capsys.readouterr().out
+
+
 def test_weights_only_begins_a_new_run_that_says_where_it_is_from(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

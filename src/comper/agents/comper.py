@@ -63,12 +63,14 @@ class ComperConfig(LearnerConfig):
         "Section 4.3, A19",
         "the sets that trained the QLSTM are added to RTM (accumulate) or become RTM (replace)",
         ("accumulate", "replace"),
+        before="accumulate",
     )
     input_scale: str = setting(
         "fixed",
         "A4a",
         "inputs of the QLSTM: fixed (pixels / 255, a / 17, r squeezed), or minmax, each one's range in the last training set",
         ("fixed", "minmax"),
+        before="fixed",
     )
     qlstm_epochs: int = setting(1, "A4", "passes over the sets of one QLSTM training", most=10_000)
     qlstm_batch_size: int = setting(16, "Appendix B", "transitions in one QLSTM update", most=65_536)
@@ -77,7 +79,7 @@ class ComperConfig(LearnerConfig):
     qlstm_decay: float = setting(0.9, "Table 6", "decay of the QLSTM's mean squared gradient")
     qlstm_epsilon: float = setting(1e-10, "Table 6, A13", "constant added under the root of the QLSTM's RMSProp")
     qlstm_mean_square_start: float = setting(
-        1.0, "A13", "where the mean square of the QLSTM's RMSProp starts; 1 as in TensorFlow 1", most=1_000
+        1.0, "A13", "where the mean square of the QLSTM's RMSProp starts; 1 as in TensorFlow 1", most=1_000, before=0.0
     )
 
     def __post_init__(self) -> None:

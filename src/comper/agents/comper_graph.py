@@ -49,6 +49,7 @@ class GraphConfig(AgentConfig):
         "states join whose pictures are alike when shrunk to so many cells each way; 0: none",
         least=0,
         most=4_096,
+        before=0,
     )
     refresh_period_steps: int = setting(500, "D7", "agent steps between two times that values travel over the graph")
     refresh_passes: int = setting(60, "D7", "sweeps over the graph at a time, at most", most=100_000)
@@ -78,7 +79,7 @@ class GraphConfig(AgentConfig):
     all_tried: bool = setting(True, "D7", "fit all actions tried in a replayed state, not one")
     batch_size: int = setting(32, "D7", "states replayed for one update", most=65_536)
     train_period_steps: int = setting(2, "D7", "agent steps between updates", synonyms=("train_freq",))
-    updates_at_a_time: int = setting(1, "D7", "updates made each time that the network is trained", most=1_000)
+    updates_at_a_time: int = setting(1, "D7", "updates made each time that the network is trained", most=1_000, before=1)
     replay_start_steps: int = setting(1_000, "D7", "agent steps of random policy before the first update")
     num_steps: int = setting(3, "D7", "with targets = steps: steps of rewards in a target", most=1_000)
     target_period_steps: int = setting(1_000, "D7", "with targets = steps: agent steps between copies to the target network")
@@ -87,7 +88,11 @@ class GraphConfig(AgentConfig):
     epsilon_end: float = setting(0.01, "D7", "final exploration rate", most=1)
     epsilon_decay_frames: int = setting(10_000, "D7", "frames over which ε falls linearly from 1")
     random_actions: str = setting(
-        "any", "D7", "a random action is any of them, or one of those least tried in the state", ("any", "least-tried")
+        "any",
+        "D7",
+        "a random action is any of them, or one of those least tried in the state",
+        ("any", "least-tried"),
+        before="any",
     )
     held_steps: int = setting(1, "D7", "agent steps that a random action is held at most; P(n or more) = 1/n", most=10_000)
     act_with: str = setting(
@@ -104,6 +109,7 @@ class GraphConfig(AgentConfig):
         "0: DQN's network; 1 and more: a residual network for pictures, so many times as wide as IMPALA's",
         least=0,
         most=64,
+        before=0,
     )
     duelling: bool = setting(True, "D7", "the network's output is a value of the state and an advantage of each action")
     shift_pixels: int = setting(0, "D7", "replayed pictures are moved at random by so many pixels at most", least=0, most=64)

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from comper.commands.arguments import add_checkpoint, add_device, add_number, add_trust, example, folder
-from comper.errors import DamagedFileError, DivergedError, UsageError, printable
+from comper.errors import DamagedFileError, DivergedError, OtherVersionError, UsageError, printable
 from comper.importing import require_extras
 from comper.output import print_line
 
@@ -54,7 +54,7 @@ def _evaluate(args: argparse.Namespace) -> int:
                 trust=args.trust,
                 floors=args.floors,
             )
-        except (DamagedFileError, DivergedError) as error:
+        except (DamagedFileError, DivergedError, OtherVersionError) as error:
             if len(runs) == 1:
                 raise
             print_line(f"{run}: left out. {error}")  # it says nothing of the others

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,11 @@ def _train(args: argparse.Namespace) -> int:
     environments = find_environments(args.environments)
     from_file = read_settings(args.config) if args.config is not None else {}
     # The file is checked by itself first, so that an error names the place it is in.
-    resolve_settings(args.agent, environments, from_file, where=str(args.config or "train"))
+    try:
+        resolve_settings(args.agent, environments, from_file, where=str(args.config or "train"))
+    except UsageError:
+        _refuse_plan(args.config, from_file)
+        raise
     settings = resolve_settings(args.agent, environments, from_file | flag_values(args), where="train")
     options = run_options(args, floors=args.floors)
     if (loops := native.loops()).compiled is None:
@@ -88,6 +93,16 @@ def _train(args: argparse.Namespace) -> int:
         lambda: train_population(environments, settings, seed=args.seed, trials=args.trials, out=args.out, options=options),
         args.floors,
     )
+
+
+def _refuse_plan(path: Path, content: Mapping[str, Any]) -> None:
+    """Say so where what was given as settings is a plan, whose keys no setting is near to."""
+    from comper.studies.plan import SEARCH, TOP_KEYS
+
+    if found := [key for key in content if key in (*TOP_KEYS, SEARCH) and key != "agent"]:
+        command = "search" if SEARCH in found else "study"
+        runs_it = f"`comper {command} {shlex.quote(str(path))}` runs it"
+        raise UsageError(f"{path}: holds {', '.join(found)}: a plan, not the settings of one run. {runs_it}.")
 
 
 def print_all_scores(run: Callable[[], list[Path]], floors: Path | None = None, study: Path | None = None) -> int:

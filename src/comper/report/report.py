@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -55,6 +57,7 @@ def report(
     `floors` is a file that `comper floors --out FILE` wrote, for environments whose floor does not come with the package.
     """
     measured = all_floors(floors)
+    _require_place(out)
     with show_progress("Run folders read", wanted=progress) as shown:
         runs = read_runs([Path(folder) for folder in folders], advance=shown.update)
     _require_trials(runs)
@@ -66,6 +69,16 @@ def report(
     page = render_page(summary, tables, figures, findings)
     _write(out, _files(page, tables, figures), findings)
     return ReportResult(out / PAGE, len(runs.trials), len(runs.running), tables, [figure.name for figure in figures], findings)
+
+
+def _require_place(out: Path) -> None:
+    """Refuse a place where no folder can be, before the work rather than after it."""
+    places = [out / "tables", out / "figures"]
+    with explaining_os_errors(out, is_typed=True):
+        for place in places:
+            with suppress(FileNotFoundError):
+                os.stat(place / PAGE)  # the system objects where anything on the way is no folder
+        require_no_links(out, places)
 
 
 def _require_trials(runs: Runs) -> None:
@@ -90,7 +103,7 @@ def _files(page: str, tables: list[Table], figures: list[Drawn]) -> dict[str, by
 
 
 def _write(out: Path, files: dict[str, bytes], findings: list[Finding]) -> None:
-    require_no_links(out, [out / "tables", out / "figures"])
+    _require_place(out)  # once more: drawing takes a while
     with explaining_os_errors(out, is_typed=True):
         for name, content in files.items():
             (out / name).parent.mkdir(parents=True, exist_ok=True)

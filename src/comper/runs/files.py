@@ -99,12 +99,12 @@ def digest(content: bytes) -> dict[str, Any]:
 
 def file_digest(path: Path, *, num_bytes: int | None = None) -> dict[str, Any]:
     """Size and SHA-256 of a file, or of its first bytes, without holding it in memory."""
-    return {key: value for key, value in _digest(path, num_bytes).items() if key != "lines"}
+    return _digest(path, num_bytes)
 
 
 def log_digest(path: Path) -> dict[str, Any]:
     """Lines, bytes and SHA-256 of a log, as a finished manifest keeps them under `files`."""
-    return _digest(path, None)
+    return _digest(path, None, with_lines=True)
 
 
 def is_digest(entry: Any) -> bool:
@@ -119,7 +119,7 @@ def check_digest(path: Path, expected: Mapping[str, Any]) -> None:
     """Refuse a file that is not the one described; one of another size is not read at all."""
     with reading(path) as file:
         size = os.fstat(file.fileno()).st_size
-    actual = {"bytes": size} if size != expected["bytes"] else log_digest(path)
+    actual = {"bytes": size} if size != expected["bytes"] else _digest(path, None, with_lines="lines" in expected)
     if any(actual.get(key) != value for key, value in expected.items()):
         raise DamagedFileError(
             f"{path}: not the file that was written down: {_described(actual)}; expected {_described(expected)}."
@@ -131,15 +131,15 @@ def _described(entry: Mapping[str, Any]) -> str:
     return f"{lines}{entry['bytes']:,} bytes" + (f", SHA-256 {entry['sha256'][:12]}…" if "sha256" in entry else "")
 
 
-def _digest(path: Path, num_bytes: int | None) -> dict[str, Any]:
+def _digest(path: Path, num_bytes: int | None, *, with_lines: bool = False) -> dict[str, Any]:
     sha256, size, lines = hashlib.sha256(), 0, 0
     with reading(path) as file:
         limit = os.fstat(file.fileno()).st_size if num_bytes is None else num_bytes
         while size < limit and (chunk := file.read(min(_CHUNK_BYTES, limit - size))):
             sha256.update(chunk)
             size += len(chunk)
-            lines += chunk.count(b"\n")
-    return {"lines": lines, "bytes": size, "sha256": sha256.hexdigest()}
+            lines += chunk.count(b"\n") if with_lines else 0  # which takes half as long as the digest
+    return ({"lines": lines} if with_lines else {}) | {"bytes": size, "sha256": sha256.hexdigest()}
 
 
 def sealed(content: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self
 
-from comper.errors import DamagedFileError, UsageError
+from comper.errors import DamagedFileError, OtherVersionError
 from comper.runs.files import SEAL, is_digest, is_sealed, read_json_object, sealed, write_atomically
 from comper.runs.folder import MANIFEST_FILE, run_path
 
@@ -153,7 +153,7 @@ class Manifest:
     def require_this_format(self, folder: Path) -> None:
         """Refuse to go on from the states and weights of an older format."""
         if self.format != FORMAT:
-            raise UsageError(
+            raise OtherVersionError(
                 f"{folder}: made by comper 0.1 (run format {self.format}), whose checkpoints and weights this version cannot"
                 " take over, because networks and memories are saved differently now. Finish it with that version, or begin"
                 " a new run; `comper report` and `comper verify` still read it."

@@ -16,11 +16,20 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import chdir, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
-from comper.errors import ComperError, LockedError, ResourceError, StoppedError, UsageError, WorkerDiedError, import_library
-from comper.runs.files import write_atomically
+from comper.errors import (
+    ComperError,
+    DamagedFileError,
+    LockedError,
+    ResourceError,
+    StoppedError,
+    UsageError,
+    WorkerDiedError,
+    import_library,
+)
+from comper.runs.files import read_file, write_atomically
 from comper.runs.folder import CHECKPOINTS_FOLDER, MANIFEST_FILE
 from comper.studies.study import StudyJob
 from comper.training.display import TrialStatus
@@ -42,6 +51,8 @@ MAX_LOSSES = 20
 """Of one job: whoever loses so many workers has another problem than a node."""
 MAX_LOCKED = 60
 """Seconds for which the processes of a dead node may go on holding their runs."""
+MAX_RUN_BYTES = 1 << 34
+"""Of all files of a run that travels: it is held in memory as a whole. With the paper's settings a run has 0.3 GB."""
 
 
 @dataclass(frozen=True)
@@ -201,7 +212,11 @@ class _Driver:
         resources = {"num_gpus": 1} if job.options.torch_device().type == "cuda" else {}
         task = self._ray.remote(num_cpus=1, max_retries=0, **resources)(_carry_out)
         is_seen = self._is_seen[number]
-        files = {str(path): read_run_files(path) for path in job.paths} if is_seen is False else None
+        try:
+            files = {str(path): read_run_files(path) for path in job.paths} if is_seen is False else None
+        except DamagedFileError as error:
+            self.errors[number] = error
+            return
         if is_seen is None and not any(map(os.path.lexists, job.paths)):
             files = {}  # nothing to send, even to a node that does not see the study
         seen = self._token if is_seen is None else is_seen
@@ -210,10 +225,19 @@ class _Driver:
 
     def _take_in(self) -> None:
         for number, statuses, files in self._ray.get(self._mailbox.collect.remote()):
-            for path, content in files.items():
-                write_run_files(Path(path), content)
+            self._keep(number, files)
             if statuses:
                 self._follow(number, statuses)
+
+    def _keep(self, number: int, files: Mapping[str, Files]) -> None:
+        """Write down what a node has sent of its job's runs; what cannot be theirs is that job's error."""
+        try:
+            for path, content in files.items():
+                if Path(path) not in self._jobs[number].paths:
+                    raise DamagedFileError(f"{path}: sent by a node whose job has no such run.")
+                write_run_files(Path(path), content)
+        except DamagedFileError as error:
+            self.errors[number] = error
 
     def _end(self, number: int, ref: Any) -> None:
         """Note how a job ended; one whose worker is dead goes on elsewhere, from its last checkpoint."""
@@ -229,8 +253,7 @@ class _Driver:
             else:
                 self._later[number] = time.monotonic() + 1.0
             return
-        for path, content in files.items():
-            write_run_files(Path(path), content)
+        self._keep(number, files)
         if isinstance(error, FilesNeededError):
             self._is_seen[number] = False
             self._later[number] = 0.0
@@ -302,7 +325,10 @@ def _carry_out(
                 write_run_files(here[path], content)
         local = replace(job, paths=tuple(here[str(path)] for path in job.paths), out=Path(folder))
         error = error_of(work, local, _NodeAudience(number, mailbox, here))
-        return error, {path: read_run_files(place) for path, place in here.items()}
+        try:
+            return error, {path: read_run_files(place) for path, place in here.items()}
+        except DamagedFileError as unsent:  # an exception would be taken for the death of this worker
+            return error or unsent, {}
 
 
 def _reads(path: Path, token: str) -> bool:
@@ -356,23 +382,39 @@ class _NodeAudience:
 # A run folder as bytes, for nodes that do not see it.
 
 
-def read_run_files(run: Path) -> Files:
+def read_run_files(run: Path, *, max_bytes: int = MAX_RUN_BYTES) -> Files:
     """Everything a run has on disk but its lock; nothing where there is no run."""
     if not (run / MANIFEST_FILE).is_file():
         return {}
     found: Files = {}
+    left = max_bytes
     for path in sorted(run.rglob("*")):
-        name = str(path.relative_to(run))
-        if path.is_file() and not path.is_symlink() and not any(part.startswith(".") for part in path.relative_to(run).parts):
-            with suppress(FileNotFoundError):  # an old checkpoint that is removed meanwhile
-                found[name] = path.read_bytes()
+        name = path.relative_to(run).as_posix()
+        if path.is_file() and not path.is_symlink() and _is_name_in_run(name):
+            try:
+                found[name] = read_file(path, max_bytes=left)
+            except DamagedFileError as error:
+                if os.path.lexists(path):  # else an old checkpoint that was removed meanwhile
+                    raise DamagedFileError(f"{run}: cannot travel through Ray. {error} {_LIMIT_HINT}") from None
+                continue
+            left -= len(found[name])
     return found
+
+
+_LIMIT_HINT = f"All files of a run may have {MAX_RUN_BYTES:,} bytes; nodes that see the study's folder need none of them sent."
+
+
+def _is_name_in_run(name: str) -> bool:
+    """Whether a path leads to a file inside a run folder, and not to one of those that stay where they are."""
+    path = PurePosixPath(name)
+    return bool(path.parts) and not path.is_absolute() and not any(part.startswith(".") for part in path.parts)
 
 
 def write_run_files(run: Path, files: Files) -> None:
     """Make a run folder hold these files: each whole, and last the manifest, which may call the run finished."""
     if not files:
         return
+    _require_run_files(run, files)
     run.mkdir(parents=True, exist_ok=True)
     steps = {os.path.dirname(name) for name in files if name.startswith(f"{CHECKPOINTS_FOLDER}/")}
     for name in files:
@@ -384,6 +426,15 @@ def write_run_files(run: Path, files: Files) -> None:
     for old in (run / CHECKPOINTS_FOLDER).glob("step-*"):
         if str(old.relative_to(run)) not in steps:
             shutil.rmtree(old, ignore_errors=True)
+
+
+def _require_run_files(run: Path, files: Files) -> None:
+    """Refuse what was sent unless it can be a run, before any of it is written."""
+    if MANIFEST_FILE not in files or not all(map(_is_name_in_run, files)):
+        raise DamagedFileError(f"{run}: what was sent through Ray are not the files of a run; nothing of it was kept.")
+    num_bytes = sum(map(len, files.values()))
+    if num_bytes > MAX_RUN_BYTES:
+        raise DamagedFileError(f"{run}: {num_bytes:,} bytes were sent through Ray; nothing was kept. {_LIMIT_HINT}")
 
 
 def _write_checkpoint(run: Path, step: str, files: Files) -> None:

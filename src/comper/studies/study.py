@@ -9,7 +9,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from comper.errors import ComperError, DamagedFileError, UsageError, counted, explaining_os_errors
+from comper.errors import ComperError, DamagedFileError, OtherVersionError, UsageError, counted, explaining_os_errors
 from comper.output import print_line
 from comper.runs.files import digest, read_file, require_no_links, write_atomically
 from comper.runs.folder import has_begun
@@ -21,7 +21,7 @@ from comper.studies.live_table import study_table
 from comper.studies.plan import Plan, PlannedTrial
 from comper.training.continuing import ContinueJob, Refused, continue_job, done_or_left_out, layout_of, unfinished_jobs
 from comper.training.display import Audience, TrialStatus
-from comper.training.options import RunOptions, outside_modules, resolve_settings
+from comper.training.options import OwnCode, RunOptions, outside_modules, recorded_settings, resolve_settings
 from comper.training.pool import Errors, Follow, Work, run_jobs
 from comper.training.signals import StopRequest, stop_requests
 from comper.training.start import begin
@@ -154,9 +154,22 @@ def _is_finished(trial: PlannedTrial, path: Path) -> bool:
         manifest = Manifest.read(path)
     except DamagedFileError:
         return False  # its checkpoints may hold another copy; resuming it tells
-    if manifest.config_sha256 != digest(trial.settings.to_toml().encode())["sha256"]:
+    if not _has_settings_of(trial, path, manifest):
         raise UsageError(f"{path}: holds a run of other settings than the plan has now. Rename the variant, or choose --out.")
     return manifest.is_finished
+
+
+def _has_settings_of(trial: PlannedTrial, path: Path, manifest: Manifest) -> bool:
+    """Whether a run was made with a trial's settings; one made before some of them were there is asked what it did."""
+    if manifest.config_sha256 == digest(trial.settings.to_toml().encode())["sha256"]:
+        return True
+    own = OwnCode(trusted=tuple(outside_modules(trial.settings, [trial.environment.name])))
+    try:
+        return recorded_settings(path, manifest, own).parts == trial.settings.parts
+    except OtherVersionError:
+        raise
+    except UsageError:
+        return False
 
 
 def run_study(study: Study, options: RunOptions, *, command: str, run: Runner = run_jobs, place: str = "") -> list[Path]:

@@ -16,14 +16,14 @@ from comper.environments.atari import AtariSettings
 from comper.environments.environment import EnvironmentInfo, EnvironmentSettings, EnvironmentSpec
 from comper.environments.families import family_settings, find_environment, outside_module
 from comper.environments.floors import Floors
-from comper.errors import ComperError, DamagedFileError, OutsideCodeError, UsageError
+from comper.errors import ComperError, DamagedFileError, OtherVersionError, OutsideCodeError, UsageError
 from comper.importing import is_outside_name, load_object
 from comper.processes import can_start_processes, usable_cores
 from comper.protocol import AgentConfig
 from comper.runs.files import digest, read_file
 from comper.runs.folder import CONFIG_FILE
 from comper.runs.manifest import Manifest
-from comper.settings import MAX_TOML_BYTES, changed_settings, parse_settings, to_toml, with_settings
+from comper.settings import MAX_TOML_BYTES, Settings, changed_settings, fields_of, parse_settings, to_toml, with_settings
 from comper.training.gpu_sharing import num_gpu_processes
 from comper.training.hooks import AnyHook, Hook
 
@@ -318,32 +318,57 @@ def recorded_environment(manifest: Manifest, own: OwnCode) -> EnvironmentSpec:
 
 
 def recorded_settings(folder: Path, manifest: Manifest, own: OwnCode) -> RunSettings:
-    """The settings a run was made with, which must be those it was started with."""
+    """The settings a run was made with, which must be those it was started with; those added since are as before them."""
     path = folder / CONFIG_FILE
     agent: str | AgentSpec = manifest.agent
     if manifest.agent.startswith(FROM_PYTHON):
         agent = _handed_over(own.agent, "agent", manifest.agent)
         if named_agent(agent)[0] != manifest.agent:
             raise OutsideCodeError(f"{folder}: a run of the agent {manifest.agent}, not of {named_agent(agent)[0]}.")
+    content = read_file(path, max_bytes=MAX_TOML_BYTES)
+    is_as_written = digest(content)["sha256"] == manifest.config_sha256
     try:
-        values = parse_settings(read_file(path, max_bytes=MAX_TOML_BYTES), where=str(path))
+        values = parse_settings(content, where=str(path))
+        environment = recorded_environment(manifest, own)
+        if is_as_written:
+            parts = default_settings(named_agent(agent, own.trusted)[1], environment.settings)
+            values |= _settings_since(values, parts, folder, manifest)
         if str(values.get("network")).startswith(FROM_PYTHON):
             _handed_over(own.network, "network", str(values.pop("network")))
         settings = resolve_settings(
             agent,
-            [recorded_environment(manifest, own)],
+            [environment],
             values,
             where=str(path),
             network=own.network,
             trusted=own.trusted,
         )
-    except OutsideCodeError:
+    except (OutsideCodeError, OtherVersionError):
         raise
     except UsageError as error:
         raise DamagedFileError(str(error)) from None
-    if digest(settings.to_toml().encode())["sha256"] != manifest.config_sha256:
+    if not is_as_written:
         raise DamagedFileError(f"{path}: not the configuration the run was started with. Put it back, or begin a new run.")
     return settings
+
+
+def _settings_since(
+    recorded: Mapping[str, Any], parts: Sequence[Settings], folder: Path, manifest: Manifest
+) -> dict[str, Any]:
+    """Settings that there were not yet when a run was recorded, each with what was done before it."""
+    known = {f.name: f.metadata["before"] for _, f in fields_of(parts)}
+    since = {name: before for name, before in known.items() if name not in recorded and before is not None}
+    lacking = sorted(set(known) - set(recorded) - set(since))
+    unknown = sorted(set(recorded) - set(known))
+    if lacking or unknown:
+        differences = [f"does not have {', '.join(lacking)}"] * bool(lacking)
+        differences += [f"has {', '.join(unknown)}, which nothing here knows"] * bool(unknown)
+        made_by = f"comper {manifest.versions.get('comper', '0.2')}" + (f" ({manifest.commit})" if manifest.commit else "")
+        raise OtherVersionError(
+            f"{folder}: made by another version, {made_by}, with other settings: the run {' and '.join(differences)}."
+            " Go on with that version, or begin a new run; `comper report` and `comper verify` still read it."
+        )
+    return since
 
 
 def _handed_over(thing: Any, what: str, name: str) -> Any:
