@@ -35,7 +35,16 @@ SMALL = {
 }
 COMPER = {"target_period_steps": 20, "memory_sets": 60, "sets_per_training": 30, **SMALL}  # small enough to forget
 DQN = {"target_period_steps": 20, "replay_capacity": 60, **SMALL}
-SHORTENED = ("episode_cap_frames", "replay_start_steps", "log_period_steps", "epsilon_decay_frames", "target_period_steps")
+GRAPH = {"refresh_period_steps": 20, "memory_sets": 60, **SMALL}
+SETTINGS = {"comper": GRAPH, "comper-single": COMPER, "comper-stacked": COMPER, "dqn": DQN}
+SHORTENED = (
+    "episode_cap_frames",
+    "replay_start_steps",
+    "log_period_steps",
+    "epsilon_decay_frames",
+    "target_period_steps",
+    "refresh_period_steps",
+)
 """Settings that make a run short, and no network or screen small."""
 
 
@@ -57,7 +66,7 @@ class Scenario:
     @property
     def settings(self) -> dict[str, Any]:
         compression = "zlib" if self.seed % 2 else "none"
-        settings = DQN if self.agent == "dqn" else COMPER
+        settings = SETTINGS[self.agent]
         if self.is_full_size:
             settings = {name: settings[name] for name in SHORTENED if name in settings}
         return {**settings, "frames": self.frames, "frame_compression": compression}

@@ -52,21 +52,26 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "reliability.md"
 SHORT = (
     Scenario("comper-single", "asterix"),
     Scenario("dqn", "pong"),
+    Scenario("comper", "breakout"),
     Scenario("comper-stacked", "seaquest"),
     Scenario("dqn", "space_invaders", seed=3),
     Scenario("comper-single", "battle_zone", seed=1),
     Scenario("comper-single", "freeway", seed=2),
+    Scenario("comper", "alien", seed=1),
 )
+ONE_OF_EACH = SHORT[:3]
 
 
 FULL_SIZE = (
     Scenario("comper-single", "asterix", frames=400, is_full_size=True),
     Scenario("dqn", "pong", frames=800, is_full_size=True),
     Scenario("comper-stacked", "seaquest", frames=800, is_full_size=True),
+    Scenario("comper", "breakout", frames=400, is_full_size=True),
 )
 POPULATIONS = (
     Scenario("comper-single", "asterix", "freeway", trials=3, workers=2),
     Scenario("dqn", "pong", "seaquest", trials=3, processes=2),
+    Scenario("comper", "breakout", "alien", trials=3, workers=2),
 )
 
 KILLS_A_RUN = 5
@@ -198,7 +203,7 @@ def _kill_until_finished(
 
 
 FRAMES_PER_STEP = 5
-CHAINS = (Scenario("comper-single", "asterix"), Scenario("dqn", "pong", seed=1))
+CHAINS = (Scenario("comper-single", "asterix"), Scenario("dqn", "pong", seed=1), Scenario("comper", "breakout"))
 
 
 def cuts(row: Row, count: int, rng: random.Random) -> None:
@@ -208,7 +213,7 @@ def cuts(row: Row, count: int, rng: random.Random) -> None:
         while row.tried < count and not row.is_over():
             number = row.notes.get("runs", 0)
             scenario = CHAINS[(row.part + number) % len(CHAINS)]
-            num_steps = max(20, min(count // 2, count - row.tried))
+            num_steps = max(20, min(count // len(CHAINS), count - row.tried))
             frames = num_steps * FRAMES_PER_STEP
             scenario = dataclasses.replace(scenario, seed=scenario.seed + 2 * (row.part + number), frames=frames)
             expected = lab.reference(scenario, out / f"reference-{number}")
@@ -299,7 +304,7 @@ def _patch_disk_calls(point: int, *, half_a_write: bool) -> None:
 def damage(row: Row, count: int, rng: random.Random) -> None:
     """The newest checkpoint is torn or has a flipped bit: noticed, the one before it is used, the outcome is the same."""
     with laboratory() as out:
-        bases = _bases(out, SHORT[:2], period=9, step=83)
+        bases = _bases(out, ONE_OF_EACH, period=9, step=83)
         for number in row.mine(range(count)):
             scenario, base, expected = bases[number % len(bases)]
             folder = lab.copy_run(base, out / "copy")
@@ -346,7 +351,7 @@ def harm(folder: Path, rng: random.Random) -> None:
 def log_tails(row: Row, count: int, rng: random.Random) -> None:
     """The end of a log is torn or garbage."""
     with laboratory() as out:
-        bases = _bases(out, SHORT[:2], period=9, step=83)
+        bases = _bases(out, ONE_OF_EACH, period=9, step=83)
         for number in row.mine(range(count)):
             scenario, base, expected = bases[number % len(bases)]
             folder = lab.copy_run(base, out / "copy")
@@ -535,7 +540,7 @@ def signals(row: Row, count: int, rng: random.Random) -> None:
     with laboratory() as out:
         names = ["SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1"]
         slowest = 0.0
-        bases = [(scenario, lab.reference(scenario, out / f"reference-{k}")) for k, scenario in enumerate(SHORT[:2])]
+        bases = [(scenario, lab.reference(scenario, out / f"reference-{k}")) for k, scenario in enumerate(ONE_OF_EACH)]
         for number in row.mine(range(max(count, len(names)))):
             scenario, expected = bases[number // len(names) % 2]
             name = names[number % len(names)]
@@ -699,8 +704,8 @@ def soak(row: Row, count: int, rng: random.Random) -> None:
     """Process memory against frames, once the memories are full; count is the number of frames."""
     del rng
     with laboratory() as out:
-        for agent in row.mine(["comper-single", "dqn"]):
-            code = lab.wait(lab.fork(partial(_soak_in_child, agent, count // 2, out), log=out / "log"), timeout=36_000)
+        for agent in row.mine(["comper-single", "dqn", "comper"]):
+            code = lab.wait(lab.fork(partial(_soak_in_child, agent, count // 3, out), log=out / "log"), timeout=36_000)
             if code != 0:
                 row.expect(False, f"{agent}: {code} {(out / 'log').read_text()[-500:]}")
                 continue
@@ -781,7 +786,7 @@ ROWS = {
         "pickle, zip, npz, link, folder in place of every file: nothing runs", payloads, 0, 1, ("newest checkpoint", "all")
     ),
     "soak": Kind(
-        "two runs whose memories are full: less than 8 MB more in the second half of the frames",
+        "three runs whose memories are full: less than 8 MB more in the second half of the frames",
         soak, 100_000, 1_000_000, ("100,000 frames", "1,000,000 frames"),
     ),
 }  # fmt: skip
