@@ -200,8 +200,8 @@ GRAPH = {
 GRAPH_IN_ATARI = GRAPH | {
     name: Expected(value, GRAPH[name].source)
     for name, value in {
-        "observation": "rolling", "train_period_steps": 1, "step_size": 0.0001, "epsilon_end": 0.05,
-        "epsilon_decay_frames": 25_000, "shift_pixels": 4,
+        "observation": "rolling", "discount": 0.97, "trust": 0.9, "train_period_steps": 1, "step_size": 0.0001,
+        "shift_pixels": 4,
     }.items()
 }  # fmt: skip
 ATARI = {

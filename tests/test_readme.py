@@ -20,7 +20,7 @@ from comper.report.statistics import final_score
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-AGENTS = ("comper-single", "comper-stacked", "dqn", "ddqn")
+AGENTS = ("comper", "comper-single", "comper-stacked", "dqn", "ddqn")
 STUDIED = ("comper", "comper-3-steps", "ddqn", "dqn", "comper-single")
 """The columns of the other table; the second is called \"without its graph\" there."""
 
@@ -41,26 +41,15 @@ def cells(name: str) -> list[list[str]]:
 
 def table() -> dict[str, list[str]]:
     title, _, *rows = cells("results/paper")
-    assert tuple(title[1:5]) == AGENTS
+    assert tuple(title[1 : 1 + len(AGENTS)]) == AGENTS
     return {row[0].lower().replace(" ", "_"): row[1:] for row in rows}
 
 
-def final_scores(agent: str) -> Iterator[tuple[str, float]]:
-    """(game, score of a trial) from an agent's archive, or from what its command printed where there is none."""
-    printed = ROOT / "results" / "paper" / f"{agent}.log"
-    if printed.exists():
-        for game, score in re.findall(r"^(\w+) +\d .*? ([\d,.]+) \(last", printed.read_text(encoding="utf-8"), re.MULTILINE):
-            yield game, float(score.replace(",", ""))
-    else:
-        for game, played in scores(agent):
-            yield game, final_score(played, num_scored_episodes(game))
-
-
-@pytest.mark.parametrize("column", range(4), ids=AGENTS)
+@pytest.mark.parametrize("column", range(len(AGENTS)), ids=AGENTS)
 def test_table_of_the_readme_follows_from_the_logs(column: int) -> None:
     trials: dict[str, list[float]] = {}
-    for game, score in final_scores(AGENTS[column]):
-        trials.setdefault(game, []).append(score)
+    for game, played in scores(AGENTS[column]):
+        trials.setdefault(game, []).append(final_score(played, num_scored_episodes(game)))
     assert set(trials) == set(PAPER_GAMES)
     for game, finals in trials.items():
         assert len(finals) == TRIALS
@@ -73,12 +62,11 @@ def test_table_of_the_readme_follows_from_the_logs(column: int) -> None:
 def test_floors_of_the_readme_are_those_of_the_package() -> None:
     floors = load_floors()
     for game, row in table().items():
-        floor = floors.games[game]
-        assert float(row[4].split()[0].replace(",", "")) == pytest.approx(floor.value, abs=0.1)
-        assert ("random" in row[4]) == (floor.random.mean > floor.constant)
-        stacked = floors.value(game, 20)
-        shown = row[4].partition("stacked ")[2].replace(",", "")
-        assert float(shown or floor.value) == pytest.approx(stacked, abs=0.1)
+        floor, shown = floors.games[game], row[len(AGENTS)].replace(",", "")
+        assert float(shown.split()[0]) == pytest.approx(floor.value, abs=0.1)
+        assert ("random" in shown) == (floor.random.mean > floor.constant)
+        stacked = shown.partition("stacked ")[2]
+        assert float(stacked or floor.value) == pytest.approx(floors.value(game, 20), abs=0.1)
 
 
 def test_table_of_the_study_follows_from_its_results() -> None:

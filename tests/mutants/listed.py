@@ -141,7 +141,11 @@ GRAPH = of(
     ("one update at a time", "range(c.updates_at_a_time)", "range(1)"),
     ("the most tried action", "counts == counts.min()", "counts == counts.max()"),
     ("counts are never asked for", 'if c.random_actions == "least-tried" else None', "if False else None"),
-    ("the graph is never asked", 'if self.config.targets != "graph" or self.config.act_with == "network":', "if True:"),
+    ("the graph is never asked", 'if c.targets != "graph" or c.act_with == "network":', "if True:"),
+    ("the network is never asked", 'is_asked = c.act_with == "both" or any(found is None or not found.visits.all() for found in known)', "is_asked = False"),
+    ("the network is asked where its word counts for nothing", "any(found is None or not found.visits.all() for found in known)", "True"),
+    ("a residual network for anything", "if config.residual_width and not (", "if False and not ("),
+    ("residual_width is ignored", "residual_width=config.residual_width)}", "residual_width=0)}"),
     ("the graph alone", '        if self.config.act_with == "both":\n', "        if False:\n"),
 )  # fmt: skip
 
@@ -188,7 +192,7 @@ LEARNERS = of(
     ("the newest sets train first", "for start in [*range(0, num_batches * size, size)]", "for start in [*reversed(range(0, num_batches * size, size))]"),
     ("the last, shorter batch is left out", "num_batches = max(-(-len(training_set.following_q) // size)", "num_batches = max((len(training_set.following_q) // size)"),
     ("the QLSTM predicts from s twice", "for ids in (batch.s, batch.s_next))", "for ids in (batch.s, batch.s))"),
-    ("Q-values of every 256th state are lost", "start : start + MAX_STATES]", "start : start + MAX_STATES - 1]"),
+    ("Q-values of every 256th state are lost", "i : i + MAX_STATES]", "i : i + MAX_STATES - 1]"),
     ("the logged loss is a sum", "losses / batch.a.shape[1]", "losses"),
     ("a target network that is no copy", "return self.population.copy()", "return self.population"),
     ("another population is not asked", "population = of or self.population", "population = self.population"),
@@ -196,7 +200,7 @@ LEARNERS = of(
     ("the loss so far is not read back", '        self.loss.load_state_dict(trial, state["loss"])\n', ""),
     ("trials that have nothing to learn are updated", "if active is None or active[row]:", "if True:"),
     ("the loss meter never begins anew", "        self._sum[trial] = self._count[trial] = 0\n", ""),
-    ("the loss meter counts inactive trials", "self._count += active", "self._count += 1"),
+    ("the loss meter counts inactive trials", "count = 1 if active is None else active", "count = 1"),
 ) + of(
     "learners/optimisers.py", "learners/test_optimisers.py learners/test_learner.py",
     ("the mean square starts at 0", '{"mean_square": self.mean_square_start}', '{"mean_square": 0.0}'),
@@ -214,7 +218,7 @@ LEARNERS = of(
     ("compiled Adam keeps the mean's bias", "-self.step_size / (1 - self.decay**number)", "-self.step_size"),
     ("compiled Adam keeps the mean square's bias", "1 - self.squared_decay**number, -", "1.0, -"),
     ("compiled Adam never counts", "_rule.coefficients(number)", "_rule.coefficients(3)"),
-    ("Adam's updates are counted twice", "self._num_updates[trial] += 1", "self._num_updates[trial] += 2"),
+    ("Adam's updates are counted twice", "self._num_updates[trial].add_(1)", "self._num_updates[trial].add_(2)"),
     ("stacked updates of all trials are counted", "self._num_updates += 1.0 if active is None else active", "self._num_updates += 1.0"),
     ("the number of updates is not read back", '        self._num_updates[trial] = state["num_updates"]\n', ""),
     ("the averages are not read back", "            overwrite(self._population.of_trial(groups, trial), state[name])\n", "            pass\n"),
@@ -232,6 +236,17 @@ LEARNERS = of(
 )  # fmt: skip
 
 NETWORKS = of(
+    "networks/residual.py", "networks/test_residual.py",
+    ("nothing is added", "x = x + self.Conv3.forward", "x = self.Conv3.forward"),
+    ("no ReLU between convolutions", "self.Conv4.forward(x.relu()).relu()", "self.Conv4.forward(x.relu())"),
+    ("no ReLU before the hidden layer", "x = x.relu().float()", "x = x.float()"),
+    ("no ReLU after the hidden layer", "self.Dense1.forward(x).relu()", "self.Dense1.forward(x)"),
+    ("pixels are not scaled", "return as_floats(frames)", "return frames.float()"),
+    ("all trials have the first one's filters", "self.weight.flatten(0, 1)", "self.weight[:1].expand_as(self.weight).flatten(0, 1)"),
+    ("trials are mixed", "x.reshape(len(x), len(images), -1).movedim(1, 0)", "x.reshape(len(images), len(x), -1)"),
+    ("width is ignored", "Stage(channels, width * filters)", "Stage(channels, filters)"),
+    ("channels are rows", "frames if self._channel_axis == 0 else frames.movedim(-1, -3)", "frames"),
+) + of(
     "networks/cnn.py", "networks/test_cnn.py networks/test_stacking.py",
     ("pixels are not scaled", "scale = 1 / 255 if frames.dtype == torch.uint8 else 1.0", "scale = 1.0"),
     ("pixels are scaled at every layer", "            scale = 1.0\n", ""),

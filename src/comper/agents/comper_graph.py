@@ -392,13 +392,13 @@ def _graph(config: GraphConfig, task: Task, trial: TrialSetup) -> TransitionGrap
 
 IN_ATARI = GraphConfig(
     observation="rolling",
+    discount=0.97,
+    trust=0.9,
     train_period_steps=1,
     step_size=0.0001,
-    epsilon_end=0.05,
-    epsilon_decay_frames=25_000,
     shift_pixels=4,
 )
-"""Pictures need motion and smaller steps, and 20,000 steps more updates each (docs/research.md, experiment 7)."""
+"""Pictures need motion and smaller steps, and 20,000 steps an update each and values that come from near (experiment 7)."""
 COMPER = AgentSpec(
     "comper", "values travel over the graph of similar transitions", GraphAgent, GraphConfig(), in_atari=IN_ATARI
 )

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from comper.progress import show_progress
+from comper.protocol import PAPER_GAMES
 from comper.report import figures
-from comper.report.figures.drawing import Plot, panels
+from comper.report.figures.drawing import Plot, panels, style
 from comper.report.page import SECTIONS
 from comper.report.summary import Summary
 
@@ -33,3 +34,18 @@ def test_a_figure_is_one_function_and_one_word_in_the_list(
         (drawn,) = figures.draw_figures(summary_of(tmp_path), progress)
     assert drawn.svg.startswith(b"<?xml")
     assert drawn.section in SECTIONS
+
+
+@pytest.mark.parametrize(
+    "agents", [("comper",), ("comper-single",), ("comper", "comper-single", "comper-stacked", "dqn", "ddqn")]
+)
+def test_no_legend_is_wider_than_its_figure(agents: tuple[str, ...], make_run: MakeRun, tmp_path: Path) -> None:
+    logged = {"nodes": 3, "edges": 4, "visits": 5, "tm_sets": 3, "rtm_sets": 2, "bytes_held": 9, "travelled_steps": 2}
+    for agent in agents:
+        for game in PAPER_GAMES:
+            make_run(agent, game=game, metrics=logged)
+    with style():
+        for plot in (plot for figure in figures.FIGURES for plot in figure(summary_of(tmp_path))):
+            plot.figure.canvas.draw()
+            for legend in plot.figure.legends:
+                assert legend.get_window_extent().x1 <= plot.figure.bbox.x1, plot.name

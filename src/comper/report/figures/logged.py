@@ -13,6 +13,7 @@ from comper.report.figures.drawing import (
     COLOURS,
     HATCHES,
     INK,
+    LEGEND_COLUMNS,
     PAPER,
     Plot,
     label_outer,
@@ -112,7 +113,8 @@ def sizes(summary: Summary) -> Iterator[Plot]:
         agents, games = _with_column(summary, tuple(name for names in spec.columns for name in names))
         if not agents:
             continue
-        top = 0.3 + legend_height(len(games), columns=4)
+        entries = min(LEGEND_COLUMNS, 2 * len(agents))  # beside each other, as far as the panels are wide
+        top = 0.3 + legend_height(len(games), columns=entries)
         figure, rows = panels(len(spec.columns), len(agents), cell=(2.6, 1.35), margins=(0.75, 0.1, 0.45, top), gap=0.25)
         for names, cells in zip(spec.columns, rows, strict=True):
             for axes, agent in zip(cells, agents, strict=True):
@@ -127,7 +129,7 @@ def sizes(summary: Summary) -> Iterator[Plot]:
             axes.set_title(agent)
         for axes in rows[-1]:
             axes.set_xlabel(FRAMES_LABEL)
-        legend(figure, _game_handles(games))
+        legend(figure, _game_handles(games), columns=entries)
         yield Plot(spec.name, spec.title, spec.sentence, figure, MEMORY)
 
 
