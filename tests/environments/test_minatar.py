@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -69,6 +70,12 @@ def test_an_odd_installation_is_named(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr("comper.environments.minatar._module_of", _module_of.__wrapped__)  # which remembers nothing
     with pytest.raises(OutsideCodeError, match=r"There is no breakout\.py in .*: pip install"):
         MinAtarGame("breakout", 0.1)
+    (tmp_path / "minatar" / "environments").mkdir()
+    for content in ("", "Env = 3", "class Env: pass"):
+        (tmp_path / "minatar" / "environments" / "breakout.py").write_text(content)
+        importlib.invalidate_caches()
+        with pytest.raises(OutsideCodeError, match=r"breakout\.py is no game of MinAtar .*: pip install"):
+            MinAtarGame("breakout", 0.1)
 
 
 def test_episode_is_cut_off_at_the_cap() -> None:

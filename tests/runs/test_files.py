@@ -106,6 +106,16 @@ def test_what_is_no_digest_is_not_taken_for_one(entry: object) -> None:
     assert not files.is_digest(entry)
 
 
+def test_an_object_that_could_not_be_written_again_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "manifest.json"
+    for levels in (65, 500, 900, 985, 990):  # Python reads 990 levels, and writes fewer: a run would be lost at its end
+        path.write_text('{"deep": ' + "[" * levels + "]" * levels + "}")
+        with pytest.raises(DamagedFileError, match="not JSON"):
+            files.read_json_object(path, max_bytes=10_000)
+    path.write_text('{"flat": ' + "[" * 60 + "{}" + "]" * 60 + "}")
+    assert files.is_sealed(files.sealed(files.read_json_object(path, max_bytes=1_000)))
+
+
 def test_a_seal_notices_any_change() -> None:
     content = files.sealed({"a": 1, "b": {"c": [2]}})
     assert files.is_sealed(content)

@@ -63,6 +63,14 @@ def test_an_empty_table_takes_any_number_of_rows_and_no_other_columns() -> None:
             check_same_shapes({"a": wrong}, {"a": np.zeros((0, 3))})
 
 
+def test_the_empty_tables_of_a_part_get_equally_many_rows() -> None:
+    own = {"graph": {"states": np.zeros((0, 16)), "values": np.zeros((0, 6))}, "other": {"table": np.zeros((0, 2))}}
+    graph = {"states": np.zeros((5, 16)), "values": np.zeros((5, 6))}
+    check_same_shapes({"graph": graph, "other": {"table": np.zeros((9, 2))}}, own)
+    with pytest.raises(DamagedFileError, match="do not have equally many rows"):
+        check_same_shapes({"graph": graph | {"values": np.zeros((4, 6))}, "other": {"table": np.zeros((5, 2))}}, own)
+
+
 def test_diverged_weights_are_never_saved() -> None:
     with pytest.raises(DivergedError, match="cnn/bias"):
         pack_weights({"cnn": {"bias": np.array([np.inf])}})

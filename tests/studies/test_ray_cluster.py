@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -161,12 +161,65 @@ def test_a_run_larger_than_any_is_neither_read_nor_written(tmp_path: Path, monke
     assert not (tmp_path / "copy").exists()
 
 
-@pytest.mark.parametrize("name", ["../outside", "/outside", "checkpoints/../../outside", ".lock", ""])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../outside",
+        "/outside",
+        "checkpoints/../../outside",
+        ".lock",
+        "",
+        "a/b",
+        "a\0b",
+        "\ud800",
+        "x" * 300,
+        "checkpoints",
+        "checkpoints/x",
+        "checkpoints//step-00000001/x",
+        "checkpoints/step-00000001/a/b",
+        "checkpoints/step-00000001/",
+    ],
+)
 def test_names_that_are_sent_never_lead_out_of_the_run(name: str, tmp_path: Path) -> None:
     for files in ({"manifest.json": b"{}", name: b"x"}, {"episodes.jsonl": b""}):
         with pytest.raises(DamagedFileError, match="not the files of a run"):
             write_run_files(tmp_path / "runs" / "run", files)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_user_keeps_in_a_run_folder_stays_there(tmp_path: Path) -> None:
+    run = small_run(tmp_path / "run")
+    whole = read_run_files(run)
+    (run / "notes" / "of mine").mkdir(parents=True)
+    (run / "notes" / "of mine" / "a.txt").write_text("mine")
+    (run / "checkpoints" / "why.txt").write_text("mine")
+    assert read_run_files(run) == whole
+    write_run_files(run, whole)
+    assert (run / "notes" / "of mine" / "a.txt").read_text() == (run / "checkpoints" / "why.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("place", ["run", "run/checkpoints"])
+def test_what_is_sent_is_not_written_through_a_link_nor_anything_removed_behind_it(place: str, tmp_path: Path) -> None:
+    files = read_run_files(small_run(tmp_path / "sent"))
+    (tmp_path / "outside" / "step-00000007").mkdir(parents=True)
+    (tmp_path / place).parent.mkdir(exist_ok=True)
+    (tmp_path / place).symlink_to(tmp_path / "outside")
+    with pytest.raises(UsageError, match="a link, which would be written through"):
+        write_run_files(tmp_path / "run", files)
+    assert [path.name for path in (tmp_path / "outside").iterdir()] == ["step-00000007"]
+
+
+def test_what_the_system_objects_to_while_a_run_is_kept_is_a_sentence(tmp_path: Path) -> None:
+    files = read_run_files(small_run(tmp_path / "sent"))
+    (tmp_path / "run" / "episodes.jsonl").mkdir(parents=True)
+    with pytest.raises(UsageError, match=r"run: cannot be written \(Is a directory\)"):
+        write_run_files(tmp_path / "run", files)
+
+
+@pytest.mark.parametrize("plant", [lambda path: path.write_bytes(b"\xff" * 5), lambda path: path.symlink_to("/dev/zero")])
+def test_a_planted_token_is_not_the_studys(plant: Callable[[Path], None], tmp_path: Path) -> None:
+    plant(tmp_path / "token")
+    assert not ray_cluster._reads(tmp_path / "token", "token")
 
 
 def test_a_run_that_cannot_travel_is_the_error_of_its_job_alone(

@@ -250,6 +250,21 @@ def test_limits_that_are_too_small_are_refused(runner: SlurmRunner, says: str, s
         runner.check()
 
 
+@pytest.mark.parametrize("name", ["a\ntouch ran\nb", "a\rb", "\udcff", "a%jb", "%A", "100%", "a\\b"])
+def test_names_that_a_script_or_slurm_reads_as_something_else_are_refused(
+    name: str, slurm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "tiny.toml").write_text(TEXT)
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    for flags in ([f"--out={name}"], ["--out=out", "--slurm-partition", name]):
+        assert main(["study", str(tmp_path / "tiny.toml"), "--slurm", "--device", "cpu", *flags]) == 2
+        assert "nothing that cannot be printed may be in it" in capsys.readouterr().err
+    assert not list((tmp_path / "here").iterdir())
+    assert not list(slurm.iterdir())
+    SlurmRunner(tmp_path / "a b-ü'$(touch ran)").check()
+
+
 def test_without_submitit_the_extra_is_named() -> None:
     program = "import sys; sys.modules['submitit'] = None; from comper.cli import main; sys.exit(main(sys.argv[1:]))"
     words = [sys.executable, "-c", program, "study", "paper", "--slurm", "--out", "nowhere"]

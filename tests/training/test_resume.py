@@ -124,6 +124,21 @@ def test_a_run_recorded_before_a_setting_was_there_goes_on_and_one_without_other
     assert "comper-single" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("status", ["running", "finished"])
+def test_settings_that_no_such_run_can_have_been_made_with_are_damage(
+    status: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", "gym:CartPole-v1", "--frames", "60", "--device", "cpu", "--out", str(tmp_path)]) == 0
+    folder = tmp_path / "comper" / "gym-CartPole-v1" / "seed-0"
+    text = (folder / "config.toml").read_text().replace("similarity_cells = 0", "similarity_cells = 4")
+    (folder / "config.toml").write_text(text)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest |= {"config_sha256": digest(text.encode())["sha256"], "status": status}
+    (folder / "manifest.json").write_text(json.dumps(sealed(manifest)))
+    assert main(["resume" if status == "running" else "evaluate", str(folder), "--device", "cpu"]) == 3
+    assert "config.toml: similarity_cells shrinks pictures" in capsys.readouterr().err
+
+
 def test_weights_only_begins_a_new_run_that_says_where_it_is_from(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -30,6 +30,15 @@ def test_a_large_picture_is_reduced_to_its_panel() -> None:
     assert tuple(canvas.pixels[5, 30]) == PANEL
 
 
+def test_what_is_narrower_than_a_pixel_is_drawn_as_one_and_nothing_as_nothing() -> None:
+    canvas = Canvas(20, 20)
+    canvas.box(4, 4, 0.07, 12, colour=INK, radius=2)
+    canvas.box(12, 4, 0, 12, colour=INK, radius=2)
+    is_ink = (canvas.pixels == INK).all(axis=2)
+    assert is_ink[:, 4].any()
+    assert not is_ink[:, 5:].any()
+
+
 def test_text_is_cut_to_its_width() -> None:
     canvas = Canvas(300, 30)
     canvas.text(0, 20, "a very long name of an action that has no room", width=80)

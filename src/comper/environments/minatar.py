@@ -43,7 +43,7 @@ class MinAtarGame:
     """One game as a Game: boolean 10x10 images with a channel for each kind of object."""
 
     def __init__(self, game: str, sticky_probability: float) -> None:
-        self._env = _module_of(game).Env(ramping=True)  # it has no types
+        self._env = _made(game)
         self._sticky_probability = sticky_probability
         self._last_action = 0
         self.observation_shape = tuple(int(side) for side in self._env.state_shape())
@@ -80,6 +80,14 @@ class MinAtarGame:
     def _observe(self) -> NDArray[np.bool_]:
         image: NDArray[np.bool_] = self._env.state()  # a new array at every call
         return image
+
+
+def _made(game: str) -> Any:
+    module = _module_of(game)
+    try:
+        return module.Env(ramping=True)
+    except (AttributeError, TypeError) as error:  # another MinAtar than this one knows
+        raise OutsideCodeError(f"{module.__file__} is no game of MinAtar ({error}): {install_command('minatar')}") from None
 
 
 @cache

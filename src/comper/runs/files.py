@@ -23,6 +23,8 @@ SEAL = "sha256"
 """The key under which a JSON object keeps the digest of its other keys."""
 
 MAX_LINE_BYTES = 1 << 20
+MAX_LEVELS = 64
+"""Of a JSON object: far more than any here has, and fewer than Python can write."""
 _CHUNK_BYTES = 1 << 20
 _NOT_THE_FILES_FAULT = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _SAFE_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
@@ -64,11 +66,21 @@ def read_json_object(path: Path, *, max_bytes: int) -> dict[str, Any]:
     """The JSON object in a file of limited size."""
     try:
         content = json.loads(read_file(path, max_bytes=max_bytes))
+        _require_flat(content)
     except (ValueError, RecursionError) as error:
         raise DamagedFileError(f"{path}: not JSON ({error}).") from None
     if not isinstance(content, dict):
         raise DamagedFileError(f"{path}: expected a JSON object.")
     return content
+
+
+def _require_flat(content: Any) -> None:
+    level = [content]
+    for _ in range(MAX_LEVELS):
+        found = (value.values() if isinstance(value, dict) else value for value in level if isinstance(value, dict | list))
+        if not (level := [part for parts in found for part in parts]):
+            return
+    raise ValueError(f"more than {MAX_LEVELS} levels deep")
 
 
 def read_json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:

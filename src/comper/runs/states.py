@@ -111,15 +111,22 @@ def _is_same(one: tuple[str, Any] | None, two: tuple[str, Any] | None) -> bool:
 
 
 def check_same_shapes(weights: Nested, own: Nested) -> None:
-    """Refuse weights of other networks than an agent has; a table that is still empty takes any number of rows."""
+    """Refuse weights of other networks than an agent has; a part's empty tables take any rows, all of them equally many."""
     found, expected = flatten(weights), flatten(own)
     if found.keys() != expected.keys() or not all(_fits(found[path], array) for path, array in expected.items()):
         raise DamagedFileError("The saved weights are of other networks than this agent has.")
+    tables = {(path.rpartition(SEPARATOR)[0], len(found[path])) for path, array in expected.items() if _is_empty(array)}
+    if len(tables) > len({part for part, _ in tables}):
+        raise DamagedFileError("The tables in the saved weights do not have equally many rows.")
 
 
 def _fits(found: NDArray[Any], own: NDArray[Any]) -> bool:
-    is_empty_table = own.shape[:1] == (0,) and found.ndim == own.ndim and found.shape[1:] == own.shape[1:]
-    return found.dtype == own.dtype and (found.shape == own.shape or is_empty_table)
+    takes_any_rows = _is_empty(own) and found.ndim == own.ndim and found.shape[1:] == own.shape[1:]
+    return found.dtype == own.dtype and (found.shape == own.shape or takes_any_rows)
+
+
+def _is_empty(table: NDArray[Any]) -> bool:
+    return table.shape[:1] == (0,)
 
 
 def _flatten(node: Nested, path: tuple[str, ...], arrays: Arrays, kinds: dict[str, str], values: dict[str, Any]) -> None:

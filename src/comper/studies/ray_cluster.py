@@ -7,6 +7,7 @@ checkpoint; the driver keeps it. Either way a dead worker's job goes on from its
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import shutil
 import socket
@@ -16,7 +17,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import chdir, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from comper.errors import (
@@ -27,9 +28,10 @@ from comper.errors import (
     StoppedError,
     UsageError,
     WorkerDiedError,
+    explaining_os_errors,
     import_library,
 )
-from comper.runs.files import read_file, write_atomically
+from comper.runs.files import read_file, require_no_links, write_atomically
 from comper.runs.folder import CHECKPOINTS_FOLDER, MANIFEST_FILE
 from comper.studies.study import StudyJob
 from comper.training.display import TrialStatus
@@ -236,8 +238,8 @@ class _Driver:
                 if Path(path) not in self._jobs[number].paths:
                     raise DamagedFileError(f"{path}: sent by a node whose job has no such run.")
                 write_run_files(Path(path), content)
-        except DamagedFileError as error:
-            self.errors[number] = error
+        except ComperError as error:
+            self._note(number, error)
 
     def _end(self, number: int, ref: Any) -> None:
         """Note how a job ended; one whose worker is dead goes on elsewhere, from its last checkpoint."""
@@ -261,9 +263,12 @@ class _Driver:
             self._locked[number] += 1  # by a process that does not know yet that its node is dead
             self._later[number] = time.monotonic() + 1.0
         elif error is not None:
-            self.errors[number] = error
-            if isinstance(error, ResourceError):
-                self._stop("a want of memory or disk")
+            self._note(number, error)
+
+    def _note(self, number: int, error: ComperError) -> None:
+        self.errors[number] = error
+        if isinstance(error, ResourceError):
+            self._stop("a want of memory or disk")
 
     def _stop(self, reason: str) -> None:
         if self._reason is None:
@@ -320,9 +325,11 @@ def _carry_out(
         return FilesNeededError("The study's folder is not seen here."), {}
     with tempfile.TemporaryDirectory(prefix="comper-study-") as folder:
         here = {str(path): Path(folder, *path.parts[-3:]) for path in job.paths}
-        for path, content in files.items():
-            if content:
+        try:
+            for path, content in files.items():
                 write_run_files(here[path], content)
+        except ComperError as unkept:
+            return unkept, {}
         local = replace(job, paths=tuple(here[str(path)] for path in job.paths), out=Path(folder))
         error = error_of(work, local, _NodeAudience(number, mailbox, here))
         try:
@@ -333,8 +340,8 @@ def _carry_out(
 
 def _reads(path: Path, token: str) -> bool:
     try:
-        return path.read_text() == token
-    except OSError:
+        return read_file(path, max_bytes=len(token)) == token.encode()
+    except ComperError:
         return False
 
 
@@ -404,10 +411,12 @@ def read_run_files(run: Path, *, max_bytes: int = MAX_RUN_BYTES) -> Files:
 _LIMIT_HINT = f"All files of a run may have {MAX_RUN_BYTES:,} bytes; nodes that see the study's folder need none of them sent."
 
 
+_NAME = re.compile(rf"({CHECKPOINTS_FOLDER}/step-[0-9-]{{8,20}}/|(?!{CHECKPOINTS_FOLDER}$))[A-Za-z0-9_][A-Za-z0-9_.-]{{0,99}}")
+
+
 def _is_name_in_run(name: str) -> bool:
-    """Whether a path leads to a file inside a run folder, and not to one of those that stay where they are."""
-    path = PurePosixPath(name)
-    return bool(path.parts) and not path.is_absolute() and not any(part.startswith(".") for part in path.parts)
+    """Whether a path is one that comper gives to a file of a run; all else in its folder is the user's, and stays there."""
+    return _NAME.fullmatch(name) is not None
 
 
 def write_run_files(run: Path, files: Files) -> None:
@@ -415,7 +424,13 @@ def write_run_files(run: Path, files: Files) -> None:
     if not files:
         return
     _require_run_files(run, files)
+    with explaining_os_errors(run, is_typed=True):
+        _write_run_files(run, files)
+
+
+def _write_run_files(run: Path, files: Files) -> None:
     run.mkdir(parents=True, exist_ok=True)
+    require_no_links(run.parent, [run / CHECKPOINTS_FOLDER])
     steps = {os.path.dirname(name) for name in files if name.startswith(f"{CHECKPOINTS_FOLDER}/")}
     for name in files:
         if os.path.dirname(name) not in steps and name != MANIFEST_FILE:
@@ -430,7 +445,7 @@ def write_run_files(run: Path, files: Files) -> None:
 
 def _require_run_files(run: Path, files: Files) -> None:
     """Refuse what was sent unless it can be a run, before any of it is written."""
-    if MANIFEST_FILE not in files or not all(map(_is_name_in_run, files)):
+    if MANIFEST_FILE not in files or not all(_is_name_in_run(name) and isinstance(files[name], bytes) for name in files):
         raise DamagedFileError(f"{run}: what was sent through Ray are not the files of a run; nothing of it was kept.")
     num_bytes = sum(map(len, files.values()))
     if num_bytes > MAX_RUN_BYTES:

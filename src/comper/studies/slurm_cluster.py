@@ -94,6 +94,10 @@ class SlurmRunner:
             raise UsageError(f"--slurm-time {self.minutes}: must be {MIN_MINUTES} minutes or more.")
         if self.memory_gb is not None and self.memory_gb < 1:
             raise UsageError(f"--slurm-memory {self.memory_gb}: must be 1 GB or more.")
+        for flag, text in {"--out": str(self.out.absolute()), "--slurm-partition": self.partition or ""}.items():
+            # They stand in a script, where what follows a new line is a command, and in names that Slurm completes (%j).
+            if not text.isprintable() or set("%\\") & set(text):
+                raise UsageError(f"{flag} {text}: with --slurm, no %, no \\ and nothing that cannot be printed may be in it.")
 
     @property
     def job_name(self) -> str:

@@ -211,6 +211,7 @@ def _continue(
         with noting_refusals(refused, [run.path]):
             name = run.environment.name
             infos[name] = infos.get(name) or run.environment.info(settings.environment)
+            run.settings.check_recorded(run.path, infos[name])
             check_conditions(run.manifest, infos[name], device)
             _require_resumable(run, infos[name])
     group = [run for run in group if run.path not in refused]

@@ -267,6 +267,7 @@ def open_policy(
     per_step = observations_per_step or settings.config.observations_per_step
     spec = recorded_environment(manifest, own)
     env = spec.factory(settings.environment, seed=evaluation_seed(seed), observations_per_step=per_step)()
+    settings.check_recorded(run, env.info)
     if not settings.agent.agent.learns:
         if checkpoint is not None:
             raise UsageError(f"{run}: the agent {manifest.agent} learns nothing, so all its checkpoints play alike.")

@@ -165,6 +165,15 @@ class RunSettings:
         if self.network is not None:
             _check_network(self.network, (self.config.history_length, *info.observation_shape), info.num_actions)
 
+    def check_recorded(self, folder: Path, info: EnvironmentInfo) -> None:
+        """Refuse settings of a run that it cannot have been made with."""
+        try:
+            self.agent.agent.check(self.config, self.task(info))
+        except OutsideCodeError:
+            raise
+        except UsageError as error:
+            raise DamagedFileError(f"{folder / CONFIG_FILE}: {error}") from None
+
     @property
     def own_network(self) -> str | None:
         """The name of the user's own network, if there is one."""

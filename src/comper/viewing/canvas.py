@@ -59,9 +59,9 @@ class Canvas:
         self._draw.text((x, y), text, fill=colour, font=_font(size), anchor=anchor)
 
     def box(self, x: float, y: float, width: float, height: float, *, colour: Colour = PANEL, radius: int = 0) -> None:
-        """A filled rectangle; without any width, nothing."""
+        """A filled rectangle of a pixel at least; without any width, nothing."""
         if width > 0 and height > 0:
-            self._draw.rounded_rectangle((x, y, x + width - 1, y + height - 1), radius, fill=colour)
+            self._draw.rounded_rectangle((x, y, x + max(width, 1) - 1, y + max(height, 1) - 1), radius, fill=colour)
 
     def line(self, points: Sequence[tuple[float, float]], *, colour: Colour = LINE, width: int = 1) -> None:
         """Straight lines from point to point."""
