@@ -15,6 +15,7 @@ CODES = {
     "ComperError": 1,
     "UsageError": 2,
     "OutsideCodeError": 2,
+    "OtherVersionError": 2,
     "DamagedFileError": 3,
     "UnusableStateError": 3,
     "ResourceError": 4,
