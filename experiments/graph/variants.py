@@ -75,6 +75,8 @@ SHIFTS = ATARI | {"shift_pixels": 4}
 FOUR = SHIFTS | {"updates_at_a_time": 4}
 NEAR, RESIDUAL = {"discount": 0.97}, {"residual_width": 1}
 LESS_RANDOM = {"epsilon_end": 0.01, "epsilon_decay_frames": 10_000}
+CHOSEN = SHIFTS | NEAR | LESS_RANDOM | {"trust": 0.9}
+"""What `comper` has in Atari games since."""
 ATARI_TUNE: Agents = {
     "shifts": ("comper", SHIFTS),
     "shifts-4-updates": ("comper", FOUR),
@@ -90,7 +92,10 @@ ATARI_TUNE: Agents = {
     "shifts-discount-0.97-trust-0.8": ("comper", SHIFTS | NEAR | {"trust": 0.8}),
     "shifts-discount-0.97-trust-0.8-less-random": ("comper", SHIFTS | NEAR | LESS_RANDOM | {"trust": 0.8}),
     "shifts-discount-0.97-trust-0.9": ("comper", SHIFTS | NEAR | {"trust": 0.9}),
-    "shifts-discount-0.97-trust-0.9-less-random": ("comper", SHIFTS | NEAR | LESS_RANDOM | {"trust": 0.9}),
+    "shifts-discount-0.97-trust-0.9-less-random": ("comper", CHOSEN),
+    "chosen-3-steps": ("comper", CHOSEN | {"targets": "steps"}),
+    "chosen-10-steps": ("comper", CHOSEN | {"targets": "steps", "num_steps": 10}),
+    "chosen-residual": ("comper", CHOSEN | RESIDUAL),
     "residual": ("comper", SHIFTS | RESIDUAL),
     "residual-discount-0.97": ("comper", SHIFTS | RESIDUAL | NEAR),
     "residual-discount-0.97-less-random": ("comper", SHIFTS | RESIDUAL | NEAR | LESS_RANDOM),
