@@ -1,4 +1,4 @@
-"""A residual Q-network for pictures, the one of IMPALA (Espeholt et al. 2018): fifteen small convolutions in place of three."""
+"""A residual Q-network for pictures, the one of IMPALA (Espeholt et al. 2018): fifteen small convolutions, not three."""
 
 from __future__ import annotations
 
