@@ -374,7 +374,8 @@ def disk(row: Row, count: int, rng: random.Random) -> None:
     with laboratory() as out:
         scenario, base, expected = _bases(out, SHORT[1:2])[0]
         largest = max(path.stat().st_size for path in base.rglob("*") if path.is_file())
-        limits = sorted({0, 1, largest - 1, *(random.Random(count).randrange(largest) for _ in range(count))})
+        drawn = random.Random(count)  # the same in every part, which then share the limits
+        limits = sorted({0, 1, largest - 1, *(drawn.randrange(largest) for _ in range(count))})
         for limit in row.mine(limits):
             _expect_clean_stop(row, scenario, base, out, expected, partial(_limit_files, limit), "files of at most")
             row.count("no room")

@@ -216,7 +216,7 @@ class GraphAgent(Agent):
         return np.array(chosen), q[np.arange(len(chosen)), chosen]
 
     def q_values(self, states: NDArray[np.int64], trials: Sequence[int]) -> NDArray[np.float32]:
-        """The values by which the agent acts; the network is not asked where the graph says what every action is worth."""
+        """The values by which the agent acts; the network is not asked if the graph knows every action of all these states."""
         c = self.config
         if c.targets != "graph" or c.act_with == "network":
             return super().q_values(states, trials)
@@ -365,7 +365,7 @@ class GraphAgent(Agent):
 
     @classmethod
     def networks(cls, config: GraphConfig, task: Task) -> dict[str, NetworkFactory]:
-        """The network of DQN, with a duelling output unless it is switched off."""
+        """DQN's network or a residual one, with a duelling output unless it is switched off."""
         return {"CNN": task.q_network(config.history_length, duelling=config.duelling, residual_width=config.residual_width)}
 
     @classmethod
@@ -395,10 +395,12 @@ IN_ATARI = GraphConfig(
     discount=0.97,
     trust=0.9,
     train_period_steps=1,
+    epsilon_end=0.01,
+    epsilon_decay_frames=10_000,
     step_size=0.0001,
     shift_pixels=4,
 )
-"""Pictures need motion and smaller steps, and 20,000 steps an update each and values that come from near (experiment 7)."""
+"""Pictures need motion and smaller steps; 20,000 steps an update each, a lower γ and more trust (experiment 7)."""
 COMPER = AgentSpec(
     "comper", "values travel over the graph of similar transitions", GraphAgent, GraphConfig(), in_atari=IN_ATARI
 )
