@@ -18,7 +18,7 @@ run: setup  ## train on a game, then report (GAME, AGENT, FRAMES, SEED, OUT)
 	else $(BIN)/comper train $(GAME) --agent $(AGENT) --frames $(FRAMES) --seed $(SEED) --out $(OUT); fi
 	@$(BIN)/comper report $(OUT) --out report
 
-paper-report: setup  ## the report of the 120 trials in results/paper
+paper-report: setup  ## the report of the 200 trials in results/paper
 	@mkdir -p build/paper && for archive in results/paper/*.tar.gz; do tar xzf $$archive -C build/paper; done
 	@$(BIN)/comper report build/paper --out report-paper
 
@@ -30,7 +30,7 @@ torture: setup  ## every fault a run must survive, at full size (hours)
 	@OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m tests.faults.torture
 
 # Small changes of the source, each of which a test must notice; a part of the list: ONLY="memory/".
-mutants: setup  ## 300 small changes of the source: each must make a test fail (half an hour)
+mutants: setup  ## some 390 small changes of the source: each must make a test fail (an hour)
 	@$(BIN)/python -m tests.mutants.run --only "$(ONLY)" $(if $(ONLY),,--out results/mutants.json)
 
 # After a change that alters results on purpose, and says so in CHANGELOG.md.
