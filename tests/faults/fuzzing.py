@@ -217,7 +217,7 @@ class Laboratory:
         run = self.unfinished
         manifest, settings, config = run.manifest, run.settings, run.settings.config
         with make_stepper([(run.environment, manifest.seed)], settings, RunOptions(workers=0)) as environments:
-            record = Recorder(self.folder, manifest, RunLock(self.folder))
+            record = Recorder.reopen(self.folder, manifest, RunLock(self.folder), self.newest.about)
             with closing(record):
                 member = Member(manifest.game, manifest.seed, record, files=files)
                 setup = _setup(member.seed, settings, environments)
