@@ -1,4 +1,4 @@
-"""What ALE is given to restore has the form that ALE itself writes: no length and no count in it is believed."""
+"""What ALE is given to restore has the form that ALE itself writes: no length, count or bank is believed unseen."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from comper.environments.atari import AtariEnvironment
-from comper.environments.emulator_state import _fixed_parts, _parts, has_form_of
+from comper.environments.emulator_state import _banks, _fixed_parts, _parts, has_form_of
 from comper.errors import DamagedFileError
 from tests.faults import lab
 
@@ -25,6 +25,9 @@ CARTRIDGES = {
     "robotank": "CartridgeFE",
 }
 """A game of each kind of cartridge that ale-py 0.12.1 has; each writes its state in another form."""
+BANKS = {"F8": (1, 2), "F8SC": (1, 2), "F6": (1, 4), "F6SC": (1, 4), "E0": (4, 8), "DPC": (1, 2)}
+"""Cartridge -> how many numbers of banks its state holds, and how many banks it has."""
+MODE, DIFFICULTY = 16, 20
 LENGTH_OF_ALL, LENGTH_OF_CHECKSUM, LENGTH_OF_SYSTEM, LENGTH_OF_GENERATOR = 24, 28, 64, 78
 HUGE = (1_700_000_000).to_bytes(4, "little")
 
@@ -80,6 +83,25 @@ def test_counts_that_ale_would_follow_past_the_end_of_its_arrays_are_refused(gam
     assert counts == {**expected, "CartridgeDPC": [128, 8, 8, 8, 8, 3]}.get(CARTRIDGES[game], [128])
     for place, count in zip(places, counts, strict=True):
         assert not has_form_of(changed(own, place, (count + 1).to_bytes(4, "little")), own)
+
+
+@pytest.mark.parametrize("game", CARTRIDGES)
+def test_banks_that_the_cartridge_lacks_are_refused(game: str) -> None:
+    own = make(game).state_dict()["emulator"]
+    devices = _parts(own)[1]
+    places = [(own.index(devices) + at, count) for at, count in _banks(devices)]
+    number, expected = BANKS.get(CARTRIDGES[game].removeprefix("Cartridge"), (0, 0))
+    assert [count for _, count in places] == [expected] * number
+    for at, count in places:
+        assert has_form_of(changed(own, at, (count - 1).to_bytes(4, "little")), own)
+        assert not has_form_of(changed(own, at, count.to_bytes(4, "little")), own)
+
+
+@pytest.mark.parametrize("at", [MODE, DIFFICULTY, -8, -4])
+def test_settings_that_no_play_changes_are_refused_where_they_differ(freeway: AtariEnvironment, at: int) -> None:
+    own = freeway.state_dict()["emulator"]
+    at %= len(own)
+    assert not has_form_of(changed(own, at, (7).to_bytes(4, "little")), own)
 
 
 def test_a_state_that_is_refused_changes_nothing(freeway: AtariEnvironment) -> None:
