@@ -127,6 +127,13 @@ def test_a_text_of_another_length_is_refused(freeway: AtariEnvironment, at: int,
     assert not has_form_of(changed(own, at, length), own)
 
 
+@pytest.mark.parametrize("length", [HUGE, b"\xff" * 4, b"\0" * 4])
+def test_a_last_text_of_another_length_is_refused(freeway: AtariEnvironment, length: bytes) -> None:
+    own = freeway.state_dict()["emulator"]
+    at = own.index(_parts(own)[1]) + len(_parts(own)[1])
+    assert not has_form_of(changed(own, at, length), own)
+
+
 def test_every_name_with_its_length_is_compared(freeway: AtariEnvironment) -> None:
     own = freeway.state_dict()["emulator"]
     names = [b"System", b"M6502Low", b"M6532", b"TIA", b"TIASound", b"Cartridge2K"]
@@ -142,6 +149,16 @@ def test_a_state_cut_or_lengthened_anywhere_is_refused(freeway: AtariEnvironment
     assert not any(has_form_of(state, own) for state in (spread, own + own, own + b"0", own[4:]))
     assert not any(has_form_of(own[:length], own) for length in range(0, len(own), 7))
     assert not any(has_form_of(own[:at] + bytes(4) + own[at:], own) for at in range(0, len(own), 7))
+
+
+def test_numbers_too_many_are_refused_where_all_lengths_fit(freeway: AtariEnvironment) -> None:
+    own = freeway.state_dict()["emulator"]
+    devices = _parts(own)[1]
+    at = own.index(devices) + len(devices)
+    longer = own[:at] + bytes(4) + own[at:]
+    length = len(longer) - LENGTH_OF_CHECKSUM - 8
+    assert len(_parts(changed(longer, LENGTH_OF_ALL, length.to_bytes(4, "little")))[1]) == len(devices) + 4
+    assert not has_form_of(changed(longer, LENGTH_OF_ALL, length.to_bytes(4, "little")), own)
 
 
 def test_an_emulator_that_writes_in_an_unknown_form_is_left_to_itself(freeway: AtariEnvironment) -> None:

@@ -27,7 +27,6 @@ from collections.abc import Iterator
 _NUMBER = 4
 _MODE_AT = 4 * _NUMBER
 _TEXT_AT = 6 * _NUMBER
-_SIZE_AFTER = 2 * _NUMBER
 _DIGITS = b"0123456789 "
 _BEGINNING_OF_NAME = re.compile(rb"M65|TIA|Cartridge")
 _NAME = re.compile(rb"M6502\w*|M6532|TIA|TIASound|Cartridge\w+")
@@ -76,17 +75,13 @@ def _parts(state: bytes) -> tuple[bytes, bytes]:
     end_of_names = _end_of_text(state, _end_of_text(state, begin))
     devices = _end_of_text(state, end_of_names + _NUMBER)
     end_of_devices = len(state[:end].rstrip(_DIGITS)) - _NUMBER
-    is_whole = devices <= end_of_devices and _end_of_text(state, end_of_devices) == end == len(state) - _SIZE_AFTER
-    if not is_whole:
+    if _end_of_text(state, end_of_devices) != end:
         raise ValueError("the lengths of its texts do not fit")
     return state[_MODE_AT:_TEXT_AT] + state[begin:end_of_names] + state[end:], state[devices:end_of_devices]
 
 
 def _end_of_text(state: bytes, at: int) -> int:
-    end = at + _NUMBER + _number(state, at)
-    if end > len(state):
-        raise ValueError("a text is longer than the state")
-    return end
+    return at + _NUMBER + _number(state, at)
 
 
 def _number(content: bytes, at: int) -> int:
