@@ -42,9 +42,10 @@ NUMBERS = (
 )  # fmt: skip
 WORDS = (
     "", " ", "-", "--", "auto", "none", "true", "false", "zlib", "exact", "l2", "faiss", "max", "set", "successor", "huber",
-    "single", "rolling", "stacked", "NOOP", "UP", "../..", "/", "a" * 300, "\x1b[31mred", "é", "os:system", "json:dumps",
+    "single", "rolling", "stacked", "NOOP", "UP", "../..", "/proc", "a" * 300, "\x1b[31mred", "é", "os:system", "json:dumps",
     "no_module:x", "a:b:c", "%s%n", "\udcff", "\n",
 )  # fmt: skip
+"""No folder among them holds runs of others, nor can they be written to there: resume would continue those."""
 GOOD_ENVIRONMENTS = ("asterix", "pong", "Space Invaders", "gym:CartPole-v1", "minatar:breakout", "minigrid:DoorKey-6x6-v0")
 ENVIRONMENTS = (
     *GOOD_ENVIRONMENTS, "paper", "freewai", "gym:MountainCar-v0", "gym:Pendulum-v1", "gym:", ":", "minatar:nothing",

@@ -44,6 +44,9 @@ TOML_LINES = [
     "index = 'l3'", "nothing = 1", "a = " + "[" * 5000, "screen_size = 1", "x = '\\u0000'", "frames = 10\nframes = 10",
 ]  # fmt: skip
 
+EMULATOR = "environment/emulator"
+"""The array of a state that ALE reads."""
+
 Case = Callable[[random.Random], object]
 
 
@@ -187,10 +190,12 @@ class Laboratory:
         arrays = dict(safetensors.numpy.load(self.files[checkpoints.TENSORS_FILE]))
         values = json.loads(self.files[checkpoints.VALUES_FILE])
         frames = self.files[checkpoints.FRAMES_FILE]
-        place = rng.choice(["array", "value", "frames"])
+        place = rng.choice(["array", "value", "frames", "emulator"])
         if place == "array":
             name = rng.choice(sorted(arrays))
             arrays[name] = _changed_array(arrays[name], rng)
+        elif place == "emulator":
+            arrays[EMULATOR] = _forged_numbers(arrays[EMULATOR], rng)
         elif place == "value":
             values["values"][rng.choice(sorted(values["values"]))] = copy.deepcopy(rng.choice(JSON_VALUES))
         else:
@@ -217,7 +222,7 @@ class Laboratory:
         run = self.unfinished
         manifest, settings, config = run.manifest, run.settings, run.settings.config
         with make_stepper([(run.environment, manifest.seed)], settings, RunOptions(workers=0)) as environments:
-            record = Recorder(self.folder, manifest, RunLock(self.folder))
+            record = Recorder.reopen(self.folder, manifest, RunLock(self.folder), self.newest.about)
             with closing(record):
                 member = Member(manifest.game, manifest.seed, record, files=files)
                 setup = _setup(member.seed, settings, environments)
@@ -276,6 +281,17 @@ def _json_file(content: bytes, rng: random.Random) -> bytes:
             node = node[key]
     plain.pop("sha256", None)
     return json.dumps(sealed(plain)).encode()
+
+
+def _forged_numbers(content: Any, rng: random.Random) -> Any:
+    """The emulator's bytes with some of them replaced; most of what stands there is random generators, and no length."""
+    forged = content.copy()
+    for _ in range(rng.choice([1, 1, 2, 5, 40])):
+        at = rng.choice([rng.randrange(82), rng.randrange(len(forged))])
+        value = rng.choice([0, 1, 2, 255, 65_535, 2**31 - 1, 2**31, 2**32 - 1, rng.randrange(2**32)]).to_bytes(4, "little")
+        part = forged[at : at + 4]
+        part[:] = np.frombuffer(value, np.uint8)[: len(part)]
+    return forged
 
 
 def _changed_array(array: Any, rng: random.Random) -> Any:

@@ -592,7 +592,7 @@ def cli(row: Row, count: int, rng: random.Random) -> None:
     count = row.share(count)
     with laboratory() as out:
         _, base, _ = _bases(out, SHORT[:1])[0]
-        place = out / "place"
+        place = out / "above" / "beside" / "place"  # so deep that `../..` leads to no folder of others
         lab.copy_run(base, place / "whole")
         lab.reference(SHORT[1], place / "finished")
         torn = lab.copy_run(base, place / "torn")

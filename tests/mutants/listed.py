@@ -472,6 +472,16 @@ ATARI = of(
     ("the random stream is not read back", '        self._rng.bit_generator.state = state["rng"]\n', ""),
     ("a state of another game is loaded", "            if state.get(key) != expected:\n", "            if False:\n"),
 ) + of(
+    "environments/emulator_state.py", "environments/test_emulator_state.py",
+    ("the second generator may have any length", "if _end_of_text(state, end_of_devices) != end:", "if not state:"),
+    ("names and counts are believed", "all(devices[part] == own_devices[part] for part in _fixed_parts(own_devices))", "True"),
+    ("names are believed", "        yield slice(end - len(name) - _NUMBER, end)\n", ""),
+    ("counts are believed", "in _COUNTS.get(name, ()):", "in ():"),
+    ("a bank too many", "_number(devices, at) < count", "_number(devices, at) <= count"),
+    ("mode and difficulty are believed", "state[_MODE_AT:_TEXT_AT] + ", ""),
+    ("limits of the paddles are believed", " + state[end:], state", ", state"),
+    ("devices may be of any length", "        and len(devices) == len(own_devices)\n", ""),
+) + of(
     "environments/seeded.py", "environments/test_seeded.py",
     ("a held action's reward is its last", "reward=sum(step.reward for step in steps)", "reward=steps[-1].reward"),
     ("an action is held beyond the end", " and not steps[-1].is_last:", ":"),

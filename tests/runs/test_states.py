@@ -101,6 +101,9 @@ def test_what_could_not_be_saved_is_not_read_either() -> None:
         unpack_weights(broken)
     with pytest.raises(DamagedFileError, match=r"NaN or infinity \(x\)"):
         unpack(safetensors.numpy.save({}), b'{"kinds": {}, "values": {"x": Infinity}}')
+    for no_bytes in (np.zeros(3, np.int64), np.zeros((1, 3), np.uint8)):
+        with pytest.raises(DamagedFileError, match="cannot be read"):
+            unpack(safetensors.numpy.save({"a": no_bytes}), b'{"kinds": {"a": "bytes"}, "values": {}}')
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from comper.environments.area_resize import compiled_picture
+from comper.environments.emulator_state import has_form_of
 from comper.environments.environment import EnvironmentInfo, EnvironmentSettings, Family, Step, require, setting
 from comper.environments.floors import known_floor
 from comper.environments.games import available_games, find_game, import_ale, resolve_game, rom_checksum, rom_path
@@ -238,8 +239,11 @@ class AtariEnvironment:
         version: str = import_ale().__version__
         return {"game": self.game, "rom_checksum": self.rom_checksum, "ale_py_version": version}
 
-    def _restore_emulator(self, content: bytes) -> None:
+    def _restore_emulator(self, content: Any) -> None:
+        own = self._ale.cloneState(include_rng=True).serialize()
         try:
+            if not (isinstance(content, bytes) and has_form_of(content, own)):
+                raise ValueError("not the form that this emulator writes")
             self._ale.restoreState(import_ale().ALEState(content))
         except (SystemError, RuntimeError, ValueError) as error:  # ale-py does not translate its own exception
             raise DamagedFileError(f"The emulator state of {self.game} cannot be read.") from error

@@ -161,6 +161,8 @@ def _not_finite(arrays: Arrays, values: dict[str, Any]) -> str | None:
 
 def _revived(array: NDArray[Any], kind: str) -> Any:
     if kind == "bytes":
+        if array.dtype != np.uint8 or array.ndim != 1:
+            raise ValueError(f"bytes kept as {array.ndim} dimensions of {array.dtype}")
         return array.tobytes()
     if kind == "tensor":
         import torch
