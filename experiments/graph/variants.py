@@ -4,6 +4,7 @@ python experiments/graph/variants.py                                  # comper, 
 python experiments/graph/variants.py --stage tune                     # which settings it should have, chosen before
 python experiments/graph/variants.py --stage ablations                # one part changed at a time, on three tasks
 python experiments/graph/variants.py --stage atari-tune               # candidates for Atari
+python experiments/graph/variants.py --stage lending                  # states that lend, where little recurs
 python experiments/graph/variants.py --small                          # three tasks, three seeds: minutes on two cores
 python experiments/graph/variants.py --plan > experiments/graph/study.toml             # for `comper study`
 
@@ -25,26 +26,29 @@ from experiments.readings.variants import STAGE_1_GAMES, Population, add_flags, 
 
 Agents = dict[str, tuple[str, dict[str, Any]]]
 
+ANY = {"random_actions": "any"}
+"""The default before experiment 11."""
+
 STUDY: Agents = {
     "comper": ("comper", {}),
     "comper-3-steps": ("comper", {"targets": "steps"}),
-    "comper-least-tried": ("comper", {"random_actions": "least-tried"}),
+    "comper-any-action": ("comper", ANY),
 }
 """The second: three-step returns from a plain replay memory, with a target network; everything else as in the first.
 
-The third, of experiment 11: random actions by count.
+The third: random actions whatever was tried, which was the default before experiment 11.
 """
 
-GRAPH_ACTS = {"act_with": "graph"}
+GRAPH_ACTS = ANY | {"act_with": "graph"}
 TUNE: Agents = {
-    "network-acts": ("comper", {"act_with": "network"}),
+    "network-acts": ("comper", ANY | {"act_with": "network"}),
     "graph-acts": ("comper", GRAPH_ACTS),
     "graph-acts-least-tried": ("comper", GRAPH_ACTS | {"random_actions": "least-tried"}),
     "graph-acts-surprise": ("comper", GRAPH_ACTS | {"replay": "surprise"}),
     "graph-acts-trust-0.8": ("comper", GRAPH_ACTS | {"trust": 0.8}),
     "graph-acts-trust-by-action": ("comper", GRAPH_ACTS | {"trust_grows": "best-action"}),
-    "both-act": ("comper", {"act_with": "both"}),
-    "both-act-surprise": ("comper", {"act_with": "both", "replay": "surprise"}),
+    "both-act": ("comper", ANY | {"act_with": "both"}),
+    "both-act-surprise": ("comper", ANY | {"act_with": "both", "replay": "surprise"}),
     "three-steps": ("comper", {"targets": "steps"}),
     "ddqn-0.0001": ("ddqn", {"step_size": 0.0001}),
     "ddqn-0.00025": ("ddqn", {"step_size": 0.00025}),
@@ -55,20 +59,28 @@ TUNE_SETTINGS = EQUAL | {"epsilon_decay_frames": 10_000}
 """Half the frames of the study, so half its exploration."""
 
 ABLATIONS: Agents = {
-    "constant-trust": ("comper", {"trust_grows": "never"}),
-    "whole-trust": ("comper", {"trust": 1.0}),
-    "untried-max": ("comper", {"untried": "max"}),
-    "by-visit": ("comper", {"replay": "visit"}),
-    "by-surprise": ("comper", {"replay": "surprise"}),
-    "one-action": ("comper", {"all_tried": False}),
-    "not-duelling": ("comper", {"duelling": False}),
-    "double": ("comper", {"double": True}),
-    "network-acts": ("comper", {"act_with": "network"}),
-    "least-tried-actions": ("comper", {"random_actions": "least-tried"}),
-    "held-actions": ("comper", {"held_steps": 20}),
+    "constant-trust": ("comper", ANY | {"trust_grows": "never"}),
+    "whole-trust": ("comper", ANY | {"trust": 1.0}),
+    "untried-max": ("comper", ANY | {"untried": "max"}),
+    "by-visit": ("comper", ANY | {"replay": "visit"}),
+    "by-surprise": ("comper", ANY | {"replay": "surprise"}),
+    "one-action": ("comper", ANY | {"all_tried": False}),
+    "not-duelling": ("comper", ANY | {"duelling": False}),
+    "double": ("comper", ANY | {"double": True}),
+    "network-acts": ("comper", ANY | {"act_with": "network"}),
+    "least-tried-actions": ("comper", {}),
+    "held-actions": ("comper", ANY | {"held_steps": 20}),
 }
 ABLATION_TASKS = ("minatar:breakout", "minigrid:DoorKey-6x6-v0", "minatar:space_invaders")
 """Two where the graph decides, and one in which little recurs."""
+
+LENDING: Agents = {
+    "comper": ("comper", {}),
+    "lent-half": ("comper", {"lending_reach": 0.5}),
+    "lent-1": ("comper", {"lending_reach": 1.0}),
+}
+LENDING_TASKS = ("minatar:asterix", "minatar:seaquest", "minatar:space_invaders")
+"""In which little recurs."""
 
 ATARI: dict[str, Any] = {
     "observation": "rolling",
@@ -134,6 +146,11 @@ def populations(stage: str, *, small: bool) -> list[Population]:
     if stage == "tune":
         every = [(task, name) for task in TUNE_TASKS for name in TUNE]
         return [population(task, f"tune/{name}", TUNE[name], TUNE_SETTINGS, TUNE_SEEDS, 50_000) for task, name in every]
+    if stage == "lending":
+        every = [(task, name) for task in LENDING_TASKS for name in LENDING]
+        return [
+            population(task, f"lending/{name}", LENDING[name], TUNE_SETTINGS, range(100, 103), 30_000) for task, name in every
+        ]
     agents, tasks = (STUDY, MINATAR + MINIGRID) if stage == "study" else (ABLATIONS, ABLATION_TASKS)
     folder = "premise" if stage == "study" else "ablations"
     size = (range(3), 30_000) if small else (range(5), 100_000)
@@ -144,7 +161,7 @@ def populations(stage: str, *, small: bool) -> list[Population]:
 def main() -> None:
     """Print the commands."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--stage", choices=("tune", "study", "ablations", "atari-tune"), default="study")
+    parser.add_argument("--stage", choices=("tune", "study", "ablations", "atari-tune", "lending"), default="study")
     add_flags(parser)
     args = parser.parse_args()
     show(populations(args.stage, small=args.small), args)

@@ -99,7 +99,7 @@ class GraphConfig(AgentConfig):
     epsilon_end: float = setting(0.01, "D7", "final exploration rate", most=1)
     epsilon_decay_frames: int = setting(10_000, "D7", "frames over which ε falls linearly from 1")
     random_actions: str = setting(
-        "any",
+        "least-tried",
         "D7",
         "a random action is any of them, or one of those least tried in the state",
         ("any", "least-tried"),
@@ -412,6 +412,7 @@ IN_ATARI = GraphConfig(
     train_period_steps=1,
     epsilon_end=0.01,
     epsilon_decay_frames=10_000,
+    random_actions="any",
     step_size=0.0001,
     shift_pixels=4,
 )
