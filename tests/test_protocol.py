@@ -202,7 +202,7 @@ GRAPH_IN_ATARI = GRAPH | {
     name: Expected(value, GRAPH[name].source)
     for name, value in {
         "observation": "rolling", "discount": 0.97, "trust": 0.9, "train_period_steps": 1, "step_size": 0.0001,
-        "shift_pixels": 4,
+        "shift_pixels": 4, "random_actions": "any",
     }.items()
 }  # fmt: skip
 ATARI = {
