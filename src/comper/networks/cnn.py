@@ -379,14 +379,19 @@ class CompiledLayers:
         self._num_outputs = geometries[-1].num_outputs
         self._function = library.comper_hidden
         self._function.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p] * 2
+        self._described = cache(self._describe)  # an address stands for whatever is there
 
     def __call__(self, layers: Layers, image: Tensor) -> Tensor | None:
         """What comes out of the last layer, (1, numbers), for one image (H, W, C); None where this code cannot do it."""
-        places = ((x.weight.data_ptr(), None if x.bias is None else x.bias.data_ptr()) for x in layers)
-        structures = (_Layer * len(layers))(*(_Layer(*p, *n) for p, n in zip(places, self._numbers, strict=True)))
+        structures = self._described(*[None if p is None else p.data_ptr() for x in layers for p in (x.weight, x.bias)])
         scratch, out = torch.empty(self._num_scratch), torch.empty(1, self._num_outputs)
         start, inputs, rest, result = ctypes.addressof(structures), image.data_ptr(), scratch.data_ptr(), out.data_ptr()
         return None if self._function(start, len(layers), inputs, rest, self._half, result) else out
+
+    def _describe(self, *places: int | None) -> ctypes.Array[_Layer]:
+        """The layers whose weights and biases are at these addresses."""
+        pairs = zip(places[::2], places[1::2], self._numbers, strict=True)
+        return (_Layer * len(self._numbers))(*(_Layer(weight, bias, *numbers) for weight, bias, numbers in pairs))
 
 
 def hidden_of_one_state(layers: Layers, geometries: tuple[Geometry, ...], images: Tensor, scale: float) -> Tensor | None:

@@ -52,6 +52,11 @@ def computes_together(device: torch.device) -> bool:
     return device.type != "cpu"
 
 
+def stacked(rows: Sequence[Tensor]) -> Tensor:
+    """Rows of trials under one trial axis; a single one is not copied."""
+    return rows[0].unsqueeze(0) if len(rows) == 1 else torch.stack(tuple(rows))
+
+
 class Population:
     """T networks of one architecture, each started from its own random stream."""
 
@@ -90,7 +95,7 @@ class Population:
             if self.is_stacked:
                 (result,) = self._graphed(*(self.expand(x, trials) for x in inputs))
                 return self.select(result, trials)
-            return torch.stack([self.forward(trial, *(x[row] for x in inputs)) for row, trial in enumerate(trials)])
+            return stacked([self.forward(trial, *(x[row] for x in inputs)) for row, trial in enumerate(trials)])
 
     def forward(self, group: int, *inputs: Tensor) -> Tensor:
         """The outputs of one group, with gradients: of one trial, or of all of them where they are stacked."""
