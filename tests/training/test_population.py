@@ -19,6 +19,7 @@ from comper.runs.manifest import Manifest
 from comper.runs.recorder import Recorder
 from comper.runs.states import unpack_weights
 from comper.training import population
+from comper.training.loop import Loop
 from comper.training.options import RunOptions, RunSettings, resolve_settings
 from comper.training.population import Member, make_stepper, run_population
 from comper.training.randomness import streams
@@ -108,7 +109,7 @@ def test_the_garbage_collector_passes_over_what_was_there_only_while_a_populatio
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     frozen: list[int] = []
-    monkeypatch.setattr(population.Loop, "run", lambda *_: frozen.append(gc.get_freeze_count()))
+    monkeypatch.setattr(Loop, "run", lambda *_: frozen.append(gc.get_freeze_count()))
     run(tmp_path, [0])
     assert frozen[0] > 10_000
     assert gc.get_freeze_count() == 0
