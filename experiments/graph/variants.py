@@ -25,8 +25,15 @@ from experiments.readings.variants import STAGE_1_GAMES, Population, add_flags, 
 
 Agents = dict[str, tuple[str, dict[str, Any]]]
 
-STUDY: Agents = {"comper": ("comper", {}), "comper-3-steps": ("comper", {"targets": "steps"})}
-"""The second: three-step returns from a plain replay memory, with a target network; everything else as in the first."""
+STUDY: Agents = {
+    "comper": ("comper", {}),
+    "comper-3-steps": ("comper", {"targets": "steps"}),
+    "comper-least-tried": ("comper", {"random_actions": "least-tried"}),
+}
+"""The second: three-step returns from a plain replay memory, with a target network; everything else as in the first.
+
+The third, of experiment 11: random actions by count.
+"""
 
 GRAPH_ACTS = {"act_with": "graph"}
 TUNE: Agents = {
@@ -77,6 +84,8 @@ NEAR, RESIDUAL = {"discount": 0.97}, {"residual_width": 1}
 LESS_RANDOM = {"epsilon_end": 0.01, "epsilon_decay_frames": 10_000}
 CHOSEN = SHIFTS | NEAR | LESS_RANDOM | {"trust": 0.9}
 """What `comper` has in Atari games since."""
+FRESH = {"asked_states": 100_000}
+"""The network is asked about every state before values travel."""
 ATARI_TUNE: Agents = {
     "shifts": ("comper", SHIFTS),
     "shifts-4-updates": ("comper", FOUR),
@@ -96,6 +105,14 @@ ATARI_TUNE: Agents = {
     "chosen-3-steps": ("comper", CHOSEN | {"targets": "steps"}),
     "chosen-10-steps": ("comper", CHOSEN | {"targets": "steps", "num_steps": 10}),
     "chosen-residual": ("comper", CHOSEN | RESIDUAL),
+    "fresh": ("comper", CHOSEN | FRESH),
+    "fresh-double": ("comper", CHOSEN | FRESH | {"double": True}),
+    "fresh-2-updates": ("comper", CHOSEN | FRESH | {"updates_at_a_time": 2}),
+    "fresh-4-updates": ("comper", CHOSEN | FRESH | {"updates_at_a_time": 4}),
+    "fresh-residual": ("comper", CHOSEN | FRESH | RESIDUAL),
+    "fresh-held": ("comper", CHOSEN | FRESH | {"held_steps": 100}),
+    "fresh-lent-1": ("comper", CHOSEN | FRESH | {"lending_reach": 1.0}),
+    "fresh-lent-3": ("comper", CHOSEN | FRESH | {"lending_reach": 3.0}),
     "residual": ("comper", SHIFTS | RESIDUAL),
     "residual-discount-0.97": ("comper", SHIFTS | RESIDUAL | NEAR),
     "residual-discount-0.97-less-random": ("comper", SHIFTS | RESIDUAL | NEAR | LESS_RANDOM),

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from comper.agents.agent import Agent, AgentSpec, MemoryEstimate, NetworkFactory, Part, Task, TrialSetup
 from comper.errors import UsageError
 from comper.memory.graph import BYTES_PER_EDGE, TransitionGraph, TransitionGraphs, TriedActions
+from comper.memory.lending import num_features
 from comper.memory.propagation import ValueRule, trust_after
 from comper.memory.transitions import ReplayMemories, Transition
 from comper.protocol import AgentConfig
@@ -50,6 +51,16 @@ class GraphConfig(AgentConfig):
         least=0,
         most=4_096,
         before=0,
+    )
+    lending_reach: float = setting(
+        0.0,
+        "D7",
+        "states nearer than so many mean steps lend each other their transitions, the less the farther; 0: none",
+        most=1e6,
+        before=0.0,
+    )
+    num_lenders: int = setting(
+        5, "D7", "with lending_reach: earlier states that a new one is compared with", most=1_000, before=5
     )
     refresh_period_steps: int = setting(500, "D7", "agent steps between two times that values travel over the graph")
     refresh_passes: int = setting(60, "D7", "sweeps over the graph at a time, at most", most=100_000)
@@ -374,6 +385,8 @@ class GraphAgent(Agent):
         from comper.networks.inspection import num_parameters
 
         node = 4 * config.history_length + 16 * task.num_actions + 20 + 250
+        if config.lending_reach:
+            node += 8 * config.num_lenders + 4 * num_features(task.observation_shape, config.history_length)
         weights = 4 * num_parameters(cls.networks(config, task)["CNN"])
         batch = config.batch_size * task.state_bytes(config.history_length, residual_width=config.residual_width)
         return MemoryEstimate(config.memory_sets, config.memory_sets * (BYTES_PER_EDGE + node), 4 * weights, batch)
@@ -387,6 +400,8 @@ def _graph(config: GraphConfig, task: Task, trial: TrialSetup) -> TransitionGrap
         history_length=config.history_length,
         threshold=config.similarity_threshold,
         cells=config.similarity_cells,
+        lending_reach=config.lending_reach,
+        num_lenders=config.num_lenders,
     )
 
 

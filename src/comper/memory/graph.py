@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from comper.memory.frames import FrameStore, Held
 from comper.memory.indexes import NO_MATCH, CoarseIndex, TransitionKey, held_by, make_index
 from comper.memory.known_values import KnownValues, state_keys
+from comper.memory.lending import Lending, with_loans
 from comper.memory.propagation import NO_NODE, Layout, ValueRule, layout_of, solve, terms_of, travelled
 from comper.memory.transitions import Memories, Transition
 
@@ -108,6 +109,8 @@ class TransitionGraph:
         history_length: int = 1,
         threshold: float = 0.0,
         cells: int = 0,
+        lending_reach: float = 0.0,
+        num_lenders: int = 5,
     ):
         if capacity < 1:
             raise ValueError(f"capacity = {capacity}: a graph has at least one edge.")
@@ -118,6 +121,15 @@ class TransitionGraph:
         self.capacity = capacity
         kind = "exact" if threshold == 0 else "l2"
         self._index = CoarseIndex(frames, cells) if cells else make_index(kind, frames, threshold)
+        self._lending: Lending | None = None
+        lending_columns: dict[str, Any] = {}
+        if lending_reach:
+            self._lending = Lending(frames, history_length, reach=lending_reach, num_lenders=num_lenders)
+            lending_columns = {
+                "is_compared": (np.bool_, ()),
+                "lenders": (np.int32, (num_lenders,)),  # the nearest of the states that were there before
+                "distances": (np.float32, (num_lenders,)),
+            }
         self._nodes = Columns(
             state=(np.int32, (history_length,)),
             degree=(np.int32, ()),  # edges that begin or end here; 0: the row is free
@@ -128,6 +140,7 @@ class TransitionGraph:
             target=(np.float32, (num_actions,)),  # of the tried actions, since the last refresh
             visits=(np.int32, (num_actions,)),  # of each action, up to the last refresh
             tries=(np.int32, (num_actions,)),  # of each action, up to now
+            **lending_columns,
         )
         self._edges = Columns(
             source=(np.int32, ()),
@@ -182,7 +195,7 @@ class TransitionGraph:
         node = heapq.heappop(self._free) if self._free else self._end
         self._end = max(self._end, node + 1)
         self._nodes.reserve(self._end)
-        for name in ("degree", "value", "asked", "visits", "tries"):
+        for name in {"degree", "value", "asked", "visits", "tries", "is_compared"} & self._nodes.arrays.keys():
             self._nodes[name][node] = 0
         self._nodes["state"][node] = state
         self._index.update_index(node, TransitionKey(state, 0, 0.0, ()))  # it keeps the frames
@@ -212,6 +225,9 @@ class TransitionGraph:
         self._num_forgotten += excess
         for key in keys:
             self._count_ends(key, -1)
+        if self._lending:
+            lenders = self._nodes["lenders"]
+            lenders[self._nodes["degree"][lenders] == 0] = NO_NODE
 
     # What the network says about states.
 
@@ -263,19 +279,34 @@ class TransitionGraph:
         self._forget_oldest()
         layout, nodes, end = self.layout(), self._nodes, self._end
         q = nodes["q"][:end]
-        terms = terms_of(layout, rule, nodes["q_before"][:end] if double else q, q)
+        lent = self._lent(self._lending, layout) if self._lending else layout
+        terms = terms_of(lent, rule, nodes["q_before"][:end] if double else q, q)
         start = np.where(nodes["value"][:end] == 0, terms.anchor, nodes["value"][:end])
         solution = solve(terms, start, tolerance=tolerance, max_passes=max_passes)
         nodes["value"][:end] = solution.values
         nodes["visits"][:end] = 0
         nodes["visits"][layout.pair_node, layout.pair_action] = layout.pair_visits
-        nodes["target"][layout.pair_node, layout.pair_action] = solution.pair_values
+        nodes["target"][lent.pair_node, lent.pair_action] = solution.pair_values
         self._pairs = (layout.pair_node, layout.pair_action)
         self._replay_weights = np.cumsum(self._weights(layout, replay))
         steps = travelled(terms, solution)[layout.inner]
         mean_steps = float(steps.mean()) if len(steps) else 0.0
         self.travel = Travel(solution.num_passes, solution.residual, mean_steps)
         return self.travel
+
+    def _lent(self, lending: Lending, layout: Layout) -> Layout:
+        """The graph in which every state has what like states lend it: each those that it found near, and the other way."""
+        nodes, columns = np.flatnonzero(self._nodes["degree"][: self._end]), self._nodes
+        is_new = ~columns["is_compared"][nodes]
+        lending.look_at(nodes[is_new], self.states(nodes[is_new]))
+        found = lending.nearest(nodes[is_new], nodes[~is_new])
+        columns["lenders"][nodes[is_new]], columns["distances"][nodes[is_new]] = found
+        columns["is_compared"][nodes] = True
+        lenders = columns["lenders"][nodes].astype(np.int64)
+        weights = lending.weights(columns["distances"][nodes], layout)
+        row, place = np.nonzero((lenders != NO_NODE) & (weights > 0))
+        near, far, weight = nodes[row], lenders[row, place], weights[row, place]
+        return with_loans(layout, np.concatenate([near, far]), np.concatenate([far, near]), np.tile(weight, 2))
 
     def _weights(self, layout: Layout, replay: str) -> NDArray[np.float64]:
         """How often each pair is to be drawn."""
@@ -339,7 +370,8 @@ class TransitionGraph:
     def nbytes(self) -> int:
         """Bytes held: frames, index, nodes and edges, approximately."""
         per_node = sum(array.nbytes for array in self._nodes.arrays.values()) // len(self._nodes["degree"])
-        return self.frames.nbytes + self._index.nbytes + self.num_nodes * per_node + self.num_edges * BYTES_PER_EDGE
+        lending = self._lending.nbytes if self._lending else 0
+        return self.frames.nbytes + self._index.nbytes + lending + self.num_nodes * per_node + self.num_edges * BYTES_PER_EDGE
 
     def check_valid(self) -> tuple[bool, str]:
         """Whether the invariants hold, and the first that does not."""
@@ -362,6 +394,11 @@ class TransitionGraph:
             "tries are the visits of the edges": int(self._nodes["tries"][: self._end].sum())
             == int(self._edges["count"][:n].sum()),
             "every edge was met": int(self._edges["count"][:n].min(initial=1)) > 0,
+            "lenders are nodes at a distance": self._lending is None
+            or (
+                _are_within(self._nodes["lenders"][: self._end], NO_NODE, self._end)
+                and float(self._nodes["distances"][: self._end].min(initial=0.0)) >= 0
+            ),
         }
         broken = [claim for claim, holds in claims.items() if not holds]
         return (False, broken[0]) if broken else self._index.check_valid()
@@ -404,6 +441,9 @@ class TransitionGraph:
         is_valid, broken = self.check_valid()
         if not is_valid:
             raise ValueError(f"not so: {broken}.")
+        if self._lending:
+            compared = np.flatnonzero(self._nodes["is_compared"][: self._end] & (self._nodes["degree"][: self._end] > 0))
+            self._lending.look_at(compared, self.states(compared))
 
     def held(self) -> Held:
         """The frames of its states and the actions of its edges; the index alone refers to frames."""
