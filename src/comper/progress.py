@@ -70,17 +70,19 @@ class _Pace:
     def seconds(self) -> float:
         return time.monotonic() - self._began
 
-    def is_due(self) -> bool:
-        if time.monotonic() - self._shown < self._period:
+    def is_due(self, done: int) -> bool:
+        """Whether to show it again, at an update: the first one may find work already done (a resumed run)."""
+        if self._first_done is None:
+            self._first_done = done
+        now = time.monotonic()
+        if now - self._shown < self._period:
             return False
-        self._shown = time.monotonic()
+        self._shown = now
         return True
 
     def time_left(self, done: int, total: int) -> str:
-        """From the speed since the first update, which may have found work already done (a resumed run)."""
-        if self._first_done is None:
-            self._first_done = done
-        new = done - self._first_done
+        """From the speed since the first update."""
+        new = done - (self._first_done or 0)
         return f"{duration(self.seconds() * (total - done) / new)} left" if new > 0 and done < total else ""
 
 
@@ -93,10 +95,10 @@ class _Lines:
         self._was_complete = False
 
     def update(self, done: int, total: int, details: Details = "") -> None:
-        left = self._pace.time_left(done, total)
         is_complete = done >= total
-        if self._pace.is_due() or (is_complete and not self._was_complete):
+        if self._pace.is_due(done) or (is_complete and not self._was_complete):
             self._was_complete = is_complete
+            left = self._pace.time_left(done, total)
             parts = (f"{self._count(done, total)} ({percentage(done, total)})", _text(details), left)
             title = f"{self._title}: " if self._title else ""
             self._output.write(title + ", ".join(part for part in parts if part) + "\n")
@@ -115,11 +117,12 @@ class _Bar:
         self._bar: Any = None
 
     def update(self, done: int, total: int, details: Details = "") -> None:
-        left = self._pace.time_left(done, total)
+        is_due = self._pace.is_due(done)
         if self._bar is None and self._pace.seconds() < QUIET_SECONDS:
             return
-        if self._pace.is_due() or done >= total or self._bar is None:
+        if is_due or done >= total or self._bar is None:
             words = f"{self._title} {done:,}/{total:,} {self._unit}".strip()
+            left = self._pace.time_left(done, total)
             fields = {"share": percentage(done, total), "left": left, "details": _joined(words, _text(details))}
             if self._bar is None:
                 self._bar = _rich_bar(self._output)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 from comper.learners.frame_bank import FrameBank
@@ -12,6 +13,7 @@ from comper.learners.optimisers import Adam
 from comper.learners.value_regression import ValueLearner, shifted, weighted_huber_loss
 from comper.memory.frames import FrameStore
 from comper.networks.cnn import ObservationSpec, make_q_network
+from comper.networks.stacking import Population
 
 
 def test_the_loss_is_hubers_of_the_weighted_actions_alone() -> None:
@@ -52,6 +54,26 @@ def test_values_of_several_actions_are_learned_and_the_answer_is_what_was_before
     loss = made.loss.read(0)
     assert loss is not None
     assert loss > 0
+
+
+def test_an_update_without_autograd_has_the_bits_of_one_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    frames = torch.from_numpy(rng.random((1, 32, 1, 10, 10, 4)) < 0.1)
+    targets = rng.normal(scale=2, size=(1, 32, 6)).astype(np.float32)
+    weights = (rng.random((1, 32, 6)) < 0.5).astype(np.float32)
+    network = make_q_network(ObservationSpec((10, 10, 4)), 6, duelling=True)
+    bank = FrameBank([FrameStore((10, 10, 4), np.bool_)], torch.device("cpu"))
+
+    def fitted() -> tuple[ValueLearner, list[torch.Tensor]]:
+        made = ValueLearner(network, bank, [np.random.default_rng(0)], loss="huber", optimiser=Adam(step_size=0.01))
+        return made, [made.fit_values(frames, targets, weights, [0]) for _ in range(5)]
+
+    own, own_q = fitted()
+    monkeypatch.setattr(Population, "explicit_gradients", lambda *_: None)
+    autograds, autograds_q = fitted()
+    assert all(map(torch.equal, own_q, autograds_q))
+    assert all(torch.equal(weight, autograds.weights(0)[name]) for name, weight in own.weights(0).items())
+    assert own.loss.read(0) == autograds.loss.read(0)
 
 
 def test_a_picture_moves_by_its_own_shift_and_its_edge_is_repeated() -> None:

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from comper import native
-from comper.networks.cnn import Conv2d, Duelling, ObservationSpec, make_q_network
+from comper.networks.cnn import ARCHITECTURES, CNN, Conv2d, Duelling, ObservationSpec, make_q_network
 from comper.networks.inspection import layer_sizes
-from comper.networks.stacking import Linear, Population, started_module
+from comper.networks.stacking import Gradient, Linear, Population, Product, started_module
 
 CPU = torch.device("cpu")
 STRIDES = {8: 4, 4: 2, 3: 1}
@@ -143,6 +143,48 @@ def test_stacked_gradients_equal_those_of_each_trial_alone(
         single = torch.autograd.grad(alone.forward(i, frames[i]).square().sum(), list(alone.groups[i].values()))
         for a, b in zip(stacked, single, strict=True):
             torch.testing.assert_close(a[i], b, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("shape", "history", "first_bias", "duelling"),
+    [((84, 84), 4, True, True), ((84, 84), 4, False, False), ((28, 28, 3), 1, True, False), ((10, 10, 4), 1, True, True)],
+)
+def test_a_networks_own_gradients_have_the_bits_of_autograds(
+    shape: tuple[int, ...], history: int, first_bias: bool, duelling: bool
+) -> None:
+    made = population(ObservationSpec(shape, history), first_bias=first_bias, duelling=duelling)
+    frames, d = pixels(32, history, *shape), torch.randn(32, 18, generator=torch.Generator().manual_seed(1))
+    expected_q = made.forward(0, frames)
+    expected = made.gradients(0, (expected_q * d).sum())
+    found = made.explicit_gradients(0, frames, lambda q: d)
+    assert found is not None
+    q, gradients = found
+    assert torch.equal(q, expected_q)
+    assert set(gradients) == set(expected)
+    for name, gradient in gradients.items():
+        assert type(gradient) is type(expected[name]), name
+        assert torch.equal(_multiplied(gradient), _multiplied(expected[name])), name
+
+
+def _multiplied(gradient: Gradient) -> Tensor:
+    return gradient.tensor() if isinstance(gradient, Product) else gradient
+
+
+def test_autograd_is_left_the_networks_that_another_may_have_changed() -> None:
+    class Changed(CNN):
+        def forward(self, frames: Tensor) -> Tensor:
+            return 2 * super().forward(frames)
+
+    observation, rngs = ObservationSpec((10, 10)), [np.random.default_rng(0)]
+    frozen = population(observation)
+    frozen.groups[0]["Conv1.bias"].requires_grad_(False)
+    for made in (
+        Population(lambda: Changed(ARCHITECTURES[-1], observation, 18), rngs, CPU),
+        population(ObservationSpec((4,), kind="vector")),
+        population(observation, stacked=True),
+        frozen,
+    ):
+        assert made.explicit_gradients(0, pixels(1, 1, 10, 10), lambda q: q) is None
 
 
 def test_same_stream_same_weights_other_stream_other_weights() -> None:

@@ -65,7 +65,7 @@ def test_one_state_has_torchs_bits(history: int, first_bias: bool) -> None:
             found = compiled_hidden(module, images(history, number))
             if found is None:
                 pytest.skip("torch sums in another order on this machine")
-            assert torch.equal(found, module._hidden(images(history, number), 1 / 255))
+            assert torch.equal(found, module._activations(images(history, number), 1 / 255)[-1])
 
 
 @pytest.mark.usefixtures("threads")
@@ -79,7 +79,7 @@ def test_one_state_of_a_small_world_has_torchs_bits(shape: tuple[int, ...]) -> N
             found = hidden_of_one_state((*module._convolutions, module.Dense1), module._geometries, cells, 1.0)
             if found is None:
                 pytest.skip("torch sums in another order on this machine")
-            assert torch.equal(found, module._hidden(cells, 1.0))
+            assert torch.equal(found, module._activations(cells, 1.0)[-1])
 
 
 @pytest.mark.parametrize("block", [10_000, 192, 50])
@@ -101,7 +101,7 @@ def test_an_undefined_number_is_not_rectified() -> None:
     module, image = network(4), images(4, 0)
     image[0, 0, 0, 0] = torch.nan
     with torch.no_grad():
-        found, expected = compiled_hidden(module, image), module._hidden(image, 1 / 255)
+        found, expected = compiled_hidden(module, image), module._activations(image, 1 / 255)[-1]
     assert expected.isnan().any()
     assert found is None or torch.equal(found.isnan(), expected.isnan())
 

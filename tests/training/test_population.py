@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from comper.runs.manifest import Manifest
 from comper.runs.recorder import Recorder
 from comper.runs.states import unpack_weights
 from comper.training import population
+from comper.training.loop import Loop
 from comper.training.options import RunOptions, RunSettings, resolve_settings
 from comper.training.population import Member, make_stepper, run_population
 from comper.training.randomness import streams
@@ -101,6 +103,16 @@ def test_weights_of_another_run_are_where_learning_starts(tmp_path: Path) -> Non
     (started,) = run(tmp_path / "started", [1], settings=settings, weights=weights)
     assert (started / "weights.safetensors").read_bytes() == (first / "weights.safetensors").read_bytes()
     assert (other / "weights.safetensors").read_bytes() != (first / "weights.safetensors").read_bytes()
+
+
+def test_the_garbage_collector_passes_over_what_was_there_only_while_a_population_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frozen: list[int] = []
+    monkeypatch.setattr(Loop, "run", lambda *_: frozen.append(gc.get_freeze_count()))
+    run(tmp_path, [0])
+    assert frozen[0] > 10_000
+    assert gc.get_freeze_count() == 0
 
 
 def test_weights_of_another_network_are_refused(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from comper.learners.optimisers import Optimiser, Rule
 from comper.memory.transitions import Batch, TransitionBatch
 from comper.networks.graphs import GraphedFunction
 from comper.networks.qlstm import transition_vectors
-from comper.networks.stacking import NetworkFactory, Parameters, Population
+from comper.networks.stacking import NetworkFactory, Parameters, Population, stacked
 
 MAX_STATES = 256
 """States of one trial that are put through the network at a time."""
@@ -81,7 +81,7 @@ class Learner:
                 loss, answer = torch.zeros(()), torch.zeros(inputs[0].shape[1])
             losses.append(loss)
             answers.append(answer)
-        return torch.stack(losses), torch.stack(answers)
+        return stacked(losses), stacked(answers)
 
     def _update_stacked(
         self, loss_function: LossFunction, inputs: Sequence[Tensor], trials: Sequence[int], active: Tensor | None

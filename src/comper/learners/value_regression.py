@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from comper.learners.learner import Network, QLearner
+from comper.learners.learner import LossFunction, Network, QLearner
 
 
 class ValueLearner(QLearner):
@@ -26,6 +26,18 @@ class ValueLearner(QLearner):
         losses, q = self._update(weighted_huber_loss, *inputs, trials=trials)
         self.loss.add(losses / targets.shape[1], trials)
         return q
+
+    def _update_group(
+        self, group: int, loss_function: LossFunction, inputs: Sequence[Tensor], active: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """The same without autograd, where the network computes its own gradients."""
+        frames, targets, weights = inputs
+        found = self.population.explicit_gradients(group, frames, lambda q: weights * (q - targets).clamp_(-1, 1))
+        if found is None:
+            return super()._update_group(group, loss_function, inputs, active)
+        q, gradients = found
+        self._optimiser.step(group, gradients)
+        return loss_function(lambda _: q, *inputs)[0], q
 
     def frames(self, states: NDArray[np.int64], trials: Sequence[int], shifts: NDArray[np.int64] | None = None) -> Tensor:
         """The frames of states (n, B, history); `shifts` (n, B, 2) moves the picture of each by so many pixels."""

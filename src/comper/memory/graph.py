@@ -464,7 +464,8 @@ class TransitionGraphs(Memories[TransitionGraph]):
     def sample(self, batch_size: int, trials: Sequence[int], *, all_tried: bool = True) -> Replay:
         """Draw for each of the trials, each with its own generator."""
         drawn = [self._memories[i].sample(batch_size, self._rngs[i], all_tried=all_tried) for i in trials]
-        return Replay(*(np.stack(column) for column in zip(*drawn, strict=True)))
+        columns = zip(*drawn, strict=True)
+        return Replay(*(column[0][None] if len(drawn) == 1 else np.stack(column) for column in columns))
 
     def tell(self, replay: Replay, q: NDArray[np.float32], trials: Sequence[int]) -> None:
         """Note the network's Q-values (n, B, A) of replayed states, as they were computed for the update."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from comper import native
-from comper.networks.stacking import MKL_BLOCK, Linear, NetworkFactory, as_floats, glorot
+from comper.networks.stacking import MKL_BLOCK, Gradient, Linear, NetworkFactory, as_floats, glorot
 
 VECTOR_UNITS = 64
 """Hidden units, twice, for observations that are not images (D3)."""
@@ -161,6 +161,15 @@ class Conv2d(nn.Module):
             y = y + self.bias[:, None, None, None]
         return y.movedim(-1, -3)
 
+    def backward(self, x: Tensor, d: Tensor, scale: float, *, wants_x: bool) -> tuple[Tensor, dict[str, Gradient]]:
+        """The gradients of x, if it is wanted, and of the parameters, given that of the result for a batch (B, ...)."""
+        weight = self.weight.permute(0, 3, 1, 2) * scale  # times 1 it is what it was
+        geometry = ([len(weight)], [self.stride] * 2, [0, 0], [1, 1], False, [0, 0], 1)
+        wanted = [wants_x, True, self.bias is not None]
+        d_x, d_weight, d_bias = torch.ops.aten.convolution_backward.default(d, x, weight, *geometry, wanted)
+        gradients = {"weight": d_weight.permute(0, 2, 3, 1) * scale}
+        return d_x, gradients if d_bias is None else {**gradients, "bias": d_bias}
+
 
 class _StackedConv2d(torch.autograd.Function):
     """Convolutions of T trials, each with its own weights, as batched matrix products, forward and backward.
@@ -222,6 +231,11 @@ class Duelling(Linear):
         value, advantages = super().forward(x).split_with_sizes((1, self.weight.shape[-1] - 1), -1)
         return value + advantages - advantages.mean(-1, keepdim=True)
 
+    def backward(self, x: Tensor, d: Tensor) -> tuple[Tensor, dict[str, Gradient]]:
+        """The gradients of x and of the parameters, given that of the Q-values of a batch (B, actions)."""
+        total = d.sum(-1, keepdim=True)
+        return super().backward(x, torch.cat([total, d - total / d.shape[-1]], -1))
+
 
 class CNN(nn.Module):
     """Convolutions, a hidden layer, one output for each action."""
@@ -257,17 +271,36 @@ class CNN(nn.Module):
         scale = 1 / 255 if frames.dtype == torch.uint8 else 1.0
         hidden = hidden_of_one_state((*self._convolutions, self.Dense1), self._geometries, images, scale)
         if hidden is None:
-            hidden = self._hidden(images, scale)
+            hidden = self._activations(images, scale)[-1]
         return self.Dense2.forward(hidden)
 
-    def _hidden(self, images: Tensor, scale: float) -> Tensor:
-        """The hidden layer's outputs for images (..., H, W, channels)."""
-        x = images.movedim(-1, -3)
+    def gradients(self, frames: Tensor, derivative: Callable[[Tensor], Tensor]) -> tuple[Tensor, dict[str, Gradient]]:
+        """Q(s, ·; Θ) of a batch and the gradients of Θ, given the loss's derivative by Q, without autograd.
+
+        The bits are autograd's. What it notes and looks up takes a third of the time of a small network's update.
+        """
+        scale = 1 / 255 if frames.dtype == torch.uint8 else 1.0
+        *images, hidden = self._activations(self._channels_last(frames), scale)
+        last = images[-1].movedim(-3, -1)
+        q = self.Dense2.forward(hidden)
+        d, dense2 = self.Dense2.backward(hidden, derivative(q))
+        d, dense1 = self.Dense1.backward(last.flatten(-3), _through_relu(d, hidden))
+        d = d.view(last.shape).movedim(-1, -3)
+        found = {"Dense1": dense1, "Dense2": dense2}
+        for number in range(len(self._convolutions), 0, -1):
+            layer, is_first = self._convolutions[number - 1], number == 1
+            d = _through_relu(d, images[number])
+            d, found[f"Conv{number}"] = layer.backward(images[number - 1], d, scale if is_first else 1.0, wants_x=not is_first)
+        return q, {f"{layer}.{name}": g for layer, gradients in found.items() for name, g in gradients.items()}
+
+    def _activations(self, images: Tensor, scale: float) -> list[Tensor]:
+        """The images (..., H, W, channels) as (..., channels, H, W), and what comes out of each hidden layer."""
+        found = [images.movedim(-1, -3)]
         for layer in self._convolutions:
-            x = layer.forward(x, scale)  # `forward`: a module's `__call__` takes longer
-            x = x.relu() if layer.bias is None else x.relu_()  # without a bias it may be a view, which stays as it is
+            x = layer.forward(found[-1], scale)  # `forward`: a module's `__call__` takes longer
+            found.append(x.relu() if layer.bias is None else x.relu_())  # without a bias it may be a view, which stays
             scale = 1.0
-        return self.Dense1.forward(x.movedim(-3, -1).flatten(-3)).relu()
+        return [*found, self.Dense1.forward(found[-1].movedim(-3, -1).flatten(-3)).relu()]
 
     def _channels_last(self, frames: Tensor) -> Tensor:
         """(..., history, H, W), (..., history, H, W, C) or (..., history, C, H, W) as floats (..., H, W, channels)."""
@@ -276,6 +309,12 @@ class CNN(nn.Module):
             return frames.movedim(-3, -1).contiguous().float() if compiled is None else compiled
         images = frames if self._channel_axis == 2 else frames.movedim(-3, -1)
         return images.movedim(-4, -2).flatten(-2).contiguous().float()  # laid out anew while it is still small
+
+
+def _through_relu(d: Tensor, y: Tensor) -> Tensor:
+    """The gradient of x, given that of y = max(0, x)."""
+    result: Tensor = torch.ops.aten.threshold_backward.default(d, y, 0)
+    return result
 
 
 def _compiled_channels_last(frames: Tensor) -> Tensor | None:
@@ -340,14 +379,19 @@ class CompiledLayers:
         self._num_outputs = geometries[-1].num_outputs
         self._function = library.comper_hidden
         self._function.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p] * 2
+        self._described = cache(self._describe)  # an address stands for whatever is there
 
     def __call__(self, layers: Layers, image: Tensor) -> Tensor | None:
         """What comes out of the last layer, (1, numbers), for one image (H, W, C); None where this code cannot do it."""
-        places = ((x.weight.data_ptr(), None if x.bias is None else x.bias.data_ptr()) for x in layers)
-        structures = (_Layer * len(layers))(*(_Layer(*p, *n) for p, n in zip(places, self._numbers, strict=True)))
+        structures = self._described(*[None if p is None else p.data_ptr() for x in layers for p in (x.weight, x.bias)])
         scratch, out = torch.empty(self._num_scratch), torch.empty(1, self._num_outputs)
         start, inputs, rest, result = ctypes.addressof(structures), image.data_ptr(), scratch.data_ptr(), out.data_ptr()
         return None if self._function(start, len(layers), inputs, rest, self._half, result) else out
+
+    def _describe(self, *places: int | None) -> ctypes.Array[_Layer]:
+        """The layers whose weights and biases are at these addresses."""
+        pairs = zip(places[::2], places[1::2], self._numbers, strict=True)
+        return (_Layer * len(self._numbers))(*(_Layer(weight, bias, *numbers) for weight, bias, numbers in pairs))
 
 
 def hidden_of_one_state(layers: Layers, geometries: tuple[Geometry, ...], images: Tensor, scale: float) -> Tensor | None:

@@ -52,6 +52,11 @@ def computes_together(device: torch.device) -> bool:
     return device.type != "cpu"
 
 
+def stacked(rows: Sequence[Tensor]) -> Tensor:
+    """Rows of trials under one trial axis; a single one is not copied."""
+    return rows[0].unsqueeze(0) if len(rows) == 1 else torch.stack(tuple(rows))
+
+
 class Population:
     """T networks of one architecture, each started from its own random stream."""
 
@@ -90,7 +95,7 @@ class Population:
             if self.is_stacked:
                 (result,) = self._graphed(*(self.expand(x, trials) for x in inputs))
                 return self.select(result, trials)
-            return torch.stack([self.forward(trial, *(x[row] for x in inputs)) for row, trial in enumerate(trials)])
+            return stacked([self.forward(trial, *(x[row] for x in inputs)) for row, trial in enumerate(trials)])
 
     def forward(self, group: int, *inputs: Tensor) -> Tensor:
         """The outputs of one group, with gradients: of one trial, or of all of them where they are stacked."""
@@ -123,6 +128,19 @@ class Population:
             if g is not None:
                 gradients[name] = Product(outputs[id(p)].x.detach(), g) if id(p) in outputs else g
         return gradients
+
+    def explicit_gradients(
+        self, group: int, inputs: Tensor, derivative: Callable[[Tensor], Tensor]
+    ) -> tuple[Tensor, dict[str, Gradient]] | None:
+        """Outputs, and gradients given the loss's derivative by them, where the network itself computes these; else None."""
+        module: Any = self._modules[group]
+        # A class that inherits `gradients` may have another `forward`, and a user may have frozen a weight.
+        is_whole = all(p.requires_grad for p in self.groups[group].values())
+        if self.is_stacked or not is_whole or "gradients" not in vars(type(module)):
+            return None
+        with torch.no_grad(), _taped():  # as in `forward`: large layers are compiled ones
+            found: tuple[Tensor, dict[str, Gradient]] = module.gradients(inputs, derivative)
+        return found
 
     def _functional(self, parameters: Parameters, buffers: Parameters, *inputs: Tensor) -> Tensor:
         result: Tensor = functional_call(self._modules[0], (parameters, buffers), inputs)
@@ -272,6 +290,12 @@ class Linear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """x W + b of (B, inputs), or of (T, B, inputs) with stacked parameters."""
         return linear(x, self.weight, self.bias)
+
+    def backward(self, x: Tensor, d: Tensor) -> tuple[Tensor, dict[str, Gradient]]:
+        """The gradients of x and of the parameters, given that of the result for a batch (B, outputs)."""
+        is_large, of_weight = self.weight.numel() >= LARGE, Product(x, d)
+        d_x = product(d, self.weight) if is_large else d @ self.weight.t()
+        return d_x, {"weight": of_weight if is_large else of_weight.tensor(), "bias": d.sum(0)}
 
 
 # A large dense layer for a batch in compiled code, with torch's bits: its products read the weights where they are. MKL copies
