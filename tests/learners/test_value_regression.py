@@ -12,6 +12,7 @@ from comper.learners.frame_bank import FrameBank
 from comper.learners.optimisers import Adam
 from comper.learners.value_regression import ValueLearner, shifted, weighted_huber_loss
 from comper.memory.frames import FrameStore
+from comper.memory.transitions import Batch
 from comper.networks.cnn import ObservationSpec, make_q_network
 from comper.networks.stacking import Population
 
@@ -74,6 +75,21 @@ def test_an_update_without_autograd_has_the_bits_of_one_with_it(monkeypatch: pyt
     assert all(map(torch.equal, own_q, autograds_q))
     assert all(torch.equal(weight, autograds.weights(0)[name]) for name, weight in own.weights(0).items())
     assert own.loss.read(0) == autograds.loss.read(0)
+
+
+def test_targets_of_steps_are_fitted_by_their_own_loss() -> None:
+    """The agent without its graph: one action for each state, and another loss, on a network with gradients of its own."""
+    rng = np.random.default_rng(0)
+    frames = torch.from_numpy(rng.random((1, 6, 1, 10, 10, 4)) < 0.1)
+    network = make_q_network(ObservationSpec((10, 10, 4)), 6, duelling=True)
+    bank = FrameBank([FrameStore((10, 10, 4), np.bool_)], torch.device("cpu"))
+    made = ValueLearner(network, bank, [np.random.default_rng(0)], loss="huber", optimiser=Adam(step_size=0.01))
+    ids, numbers = np.arange(6)[None], np.zeros((1, 6), np.float32)
+    batch = Batch((0,), set_ids=ids, s=ids, a=ids, r=numbers, s_next=ids, discount=numbers, q_history=numbers)
+    target = torch.linspace(-1, 1, 6)[None]
+    for _ in range(200):
+        q = made.fit(batch, target, frames)
+    assert torch.allclose(q, target, atol=0.05)
 
 
 def test_a_picture_moves_by_its_own_shift_and_its_edge_is_repeated() -> None:

@@ -64,7 +64,8 @@ def test_nobody_lends_nothing_changes() -> None:
     own = layout([(0, 0, 1.0, 1, 4), (1, 0, 0.0, 0, 1)], num_nodes=2)
     none = np.zeros(0, np.int64)
     lent = with_loans(own, none, none, np.zeros(0))
-    assert all(np.array_equal(a, b) for a, b in zip(own, lent, strict=True))
+    for name, column in own._asdict().items():
+        assert np.array_equal(column, getattr(lent, name)), name
 
 
 def test_the_nearest_are_found_among_those_that_were_there_before() -> None:

@@ -30,9 +30,11 @@ class ValueLearner(QLearner):
     def _update_group(
         self, group: int, loss_function: LossFunction, inputs: Sequence[Tensor], active: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """The same without autograd, where the network computes its own gradients."""
-        frames, targets, weights = inputs
-        found = self.population.explicit_gradients(group, frames, lambda q: weights * (q - targets).clamp_(-1, 1))
+        """The same without autograd, where it is this loss and the network computes its own gradients."""
+        found = None
+        if loss_function is weighted_huber_loss:
+            frames, targets, weights = inputs
+            found = self.population.explicit_gradients(group, frames, lambda q: weights * (q - targets).clamp_(-1, 1))
         if found is None:
             return super()._update_group(group, loss_function, inputs, active)
         q, gradients = found
