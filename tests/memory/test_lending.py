@@ -83,6 +83,18 @@ def test_the_nearest_are_found_among_those_that_were_there_before() -> None:
         assert distances[row] == pytest.approx(true[found[row]], abs=1e-3)
 
 
+@pytest.mark.parametrize("scale", [1.0, 1e20])
+def test_large_numbers_that_differ_by_little_are_told_apart(scale: float) -> None:
+    frames = FrameStore((1,), np.float32)
+    places = scale * np.array([1000.0, 1000.25, 1002.0, 1000.375], np.float32)
+    states = np.array([[frames.intern(place[None])] for place in places])
+    lending = Lending(frames, 1, reach=1.0, num_lenders=1)
+    lending.look_at(np.arange(4), states)
+    found, distances = lending.nearest(np.array([3]), np.arange(3))
+    assert found.tolist() == [[1]]
+    assert distances[0, 0] == pytest.approx(places[3] - places[1], rel=1e-3)
+
+
 def test_fewer_states_than_lenders_leave_places_empty() -> None:
     frames = FrameStore((1,), np.float32)
     states = np.array([[frames.intern(np.array([x], np.float32))] for x in (0.0, 1.0)])
@@ -140,6 +152,16 @@ def test_an_action_that_only_a_lender_tried_is_a_choice_but_no_visit() -> None:
     assert (drawn.weights.sum(axis=-1) == 1).all()  # the one action that each of the two tried itself
 
 
+def test_a_small_share_of_a_visit_pays_no_larger_bonus_than_none() -> None:
+    line = Line()
+    line.add(10.0, 1, 0.0, 11.0, terminal=True)
+    line.add(10.0, 0, 0.0, 11.0)
+    line.refresh(bonus=1.0)
+    line.add(10.999, 0, 0.0, 11.999, terminal=True)
+    line.refresh(bonus=1.0)
+    assert line.value(10.999) == pytest.approx(1.0)
+
+
 def test_states_beyond_the_reach_lend_nothing() -> None:
     line = Line(reach=0.5)
     line.add(10.0, 0, 1.0, 11.0)
@@ -184,6 +206,7 @@ def test_a_graph_that_was_saved_goes_on_with_the_same_bits() -> None:
             again.frames.load_state_dict(saved.frames.state_dict())
             again.graph.load_state_dict(saved.graph.state_dict())
             saved = again
+    assert whole.graph.nbytes == saved.graph.nbytes  # which is in the log
     mine, theirs = whole.graph.state_dict(), saved.graph.state_dict()
     for name, column in mine["nodes"].items():
         assert np.array_equal(column, theirs["nodes"][name]), name

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from comper.memory.frames import FrameStore
 from comper.memory.propagation import NO_NODE, Floats, Ints, Layout, layout_of
@@ -32,13 +33,13 @@ class Lending:
     def __init__(self, frames: FrameStore, history_length: int, *, reach: float, num_lenders: int):
         self.reach, self.num_lenders = reach, num_lenders
         self._frames = frames
-        self._features = np.zeros((0, num_features(frames.shape, history_length)), np.float32)
+        self._features: NDArray[Any] = np.zeros((0, num_features(frames.shape, history_length)), feature_type(frames.dtype))
 
     def look_at(self, nodes: Ints, states: Ints) -> None:
         """Take note of what these nodes look like, from the frames (n, history) of their states."""
         missing = int(nodes.max(initial=-1)) + 1 - len(self._features)
         if missing > 0:
-            room = np.zeros((max(missing, len(self._features)), self._features.shape[1]), np.float32)
+            room = np.zeros((max(missing, len(self._features)), self._features.shape[1]), self._features.dtype)
             self._features = np.concatenate([self._features, room])
         for start in range(0, len(nodes), AT_A_TIME):
             part = slice(start, start + AT_A_TIME)
@@ -48,10 +49,10 @@ class Lending:
         """The nearest `earlier` nodes of each node (n, k) and their distances; NO_NODE where there are fewer."""
         found = np.full((len(nodes), self.num_lenders), NO_NODE, np.int32)
         distances = np.zeros(found.shape, np.float32)
-        num_found = min(self.num_lenders, len(earlier))
+        num_found, others = min(self.num_lenders, len(earlier)), self._features[earlier]
         for start in range(0, len(nodes) if num_found else 0, AT_A_TIME):
             part = slice(start, start + AT_A_TIME)
-            squares = _squares(self._features[nodes[part]], self._features[earlier])
+            squares = _squares(self._features[nodes[part]], others)
             places = np.argpartition(squares, num_found - 1, axis=1)[:, :num_found]
             found[part, :num_found] = earlier[places]
             distances[part, :num_found] = np.sqrt(np.take_along_axis(squares, places, axis=1))
@@ -63,9 +64,9 @@ class Lending:
         return np.maximum(0.0, 1 - distances.astype(np.float64) / reach) if reach else np.zeros(distances.shape)
 
     @property
-    def nbytes(self) -> int:
-        """Bytes held."""
-        return self._features.nbytes
+    def bytes_per_node(self) -> int:
+        """Bytes of what one state looks like: spare room depends on when a run was continued, and is not counted."""
+        return self._features.shape[1] * self._features.itemsize
 
     def _mean_step(self, layout: Layout) -> float:
         source, target = np.repeat(layout.pair_node, layout.num_outcomes), layout.target
@@ -73,22 +74,27 @@ class Lending:
         difference = self._features[source[is_step]] - self._features[target[is_step]]
         return float(np.sqrt(np.square(difference).sum(axis=1)).mean()) if len(difference) else 0.0
 
-    def _seen(self, states: Ints) -> Floats32:
+    def _seen(self, states: Ints) -> NDArray[Any]:
         """The numbers by which states (n, history) are compared: (n, features)."""
         frames = self._frames.gather(states.ravel())
         sides = self._frames.shape[:2] if len(self._frames.shape) > 1 else ()
         for axis, side in enumerate(sides, start=1):
             starts = np.arange(min(CELLS, side)) * side // min(CELLS, side)
             sizes = np.diff(starts, append=side).reshape(-1, *[1] * (frames.ndim - axis - 1))
-            frames = np.add.reduceat(frames, starts, axis=axis, dtype=np.float32) / sizes
+            frames = np.add.reduceat(frames, starts, axis=axis, dtype=self._features.dtype) / sizes
         scale = np.float32(1 / 255 if self._frames.dtype == np.uint8 else 1)
-        return np.asarray(frames, np.float32).reshape(len(states), -1) * scale
+        return np.asarray(frames, self._features.dtype).reshape(len(states), -1) * scale
 
 
 def num_features(shape: Sequence[int], history_length: int) -> int:
     """Numbers by which two states are compared."""
     sides = [min(CELLS, side) for side in shape[:2]] if len(shape) > 1 else shape
     return history_length * math.prod((*sides, *shape[2:]))
+
+
+def feature_type(frames: DTypeLike) -> np.dtype[Any]:
+    """Of these numbers: pictures in bytes lie near 0, anything else may differ by little and be large."""
+    return np.dtype(np.float32 if np.dtype(frames).itemsize == 1 else np.float64)
 
 
 def with_loans(own: Layout, borrower: Ints, lender: Ints, weight: Floats) -> Layout:
@@ -108,8 +114,8 @@ def with_loans(own: Layout, borrower: Ints, lender: Ints, weight: Floats) -> Lay
     )
 
 
-def _squares(a: Floats32, b: Floats32) -> Floats32:
+def _squares(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
     """Squared distances (A, B) of rows."""
     products = a @ b.T
     squares = np.square(a).sum(axis=1)[:, None] + np.square(b).sum(axis=1) - 2 * products
-    return np.asarray(np.maximum(squares, 0), np.float32)
+    return np.asarray(np.maximum(squares, 0))

@@ -140,7 +140,7 @@ def terms_of(layout: Layout, rule: ValueRule, q: NDArray[np.float32], q_chooser:
         other = np.where(is_tried.all(1), other, anchor + rule.bonus)
     factor = layout.pair_visits / (layout.pair_visits + rule.prior_visits)
     prior = (1 - factor) * q[layout.pair_node, layout.pair_action]
-    edge_bonus = np.repeat(rule.bonus / np.sqrt(layout.pair_visits), layout.num_outcomes)
+    edge_bonus = np.repeat(rule.bonus / np.sqrt(np.maximum(layout.pair_visits, 1.0)), layout.num_outcomes)
     discount = np.where(layout.target == NO_NODE, 0.0, rule.discount)
     trust = _trust(layout, rule, best)
     return Terms(layout, layout.reward + edge_bonus, discount, factor, prior, is_allowed, other, anchor, trust)
