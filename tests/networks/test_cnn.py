@@ -178,7 +178,14 @@ def test_autograd_is_left_the_networks_that_another_may_have_changed() -> None:
     observation, rngs = ObservationSpec((10, 10)), [np.random.default_rng(0)]
     frozen = population(observation)
     frozen.groups[0]["Conv1.bias"].requires_grad_(False)
+
+    def with_other_layer() -> CNN:
+        made = CNN(ARCHITECTURES[-1], observation, 18)
+        made.Dense2 = torch.nn.Linear(128, 18)  # type: ignore[assignment]
+        return made
+
     for made in (
+        Population(with_other_layer, rngs, CPU),
         Population(lambda: Changed(ARCHITECTURES[-1], observation, 18), rngs, CPU),
         population(ObservationSpec((4,), kind="vector")),
         population(observation, stacked=True),

@@ -134,9 +134,10 @@ class Population:
     ) -> tuple[Tensor, dict[str, Gradient]] | None:
         """Outputs, and gradients given the loss's derivative by them, where the network itself computes these; else None."""
         module: Any = self._modules[group]
-        # A class that inherits `gradients` may have another `forward`, and a user may have frozen a weight.
+        # A class that inherits `gradients` may have another `forward`; a user may have frozen a weight or put in other layers.
         is_whole = all(p.requires_grad for p in self.groups[group].values())
-        if self.is_stacked or not is_whole or "gradients" not in vars(type(module)):
+        is_ours = "gradients" in vars(type(module)) and all("backward" in vars(type(x)) for x in module.children())
+        if self.is_stacked or not is_whole or not is_ours:
             return None
         with torch.no_grad(), _taped():  # as in `forward`: large layers are compiled ones
             found: tuple[Tensor, dict[str, Gradient]] = module.gradients(inputs, derivative)
