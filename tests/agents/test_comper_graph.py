@@ -422,3 +422,5 @@ def test_the_estimate_covers_what_the_graph_holds() -> None:
     estimate = GraphAgent.memory_estimate(few, task)
     assert estimate.num_transitions == agent.graphs[0].num_edges
     assert estimate.table_bytes >= agent.graphs[0].nbytes - made[0].frames.nbytes
+    lending = GraphAgent.memory_estimate(dataclasses.replace(few, lending_reach=1.0, num_lenders=1_000), task)
+    assert lending.batch_bytes > estimate.batch_bytes + few.memory_sets * 2_000 * 100  # every edge is lent so often

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
 from comper.memory.frames import FrameStore
-from comper.memory.graph import TransitionGraph
-from comper.memory.lending import CELLS, Lending, with_loans
+from comper.memory.graph import BYTES_PER_EDGE, TransitionGraph
+from comper.memory.lending import CELLS, DISTANCES_AT_A_TIME, Lending, needed_bytes, with_loans
 from comper.memory.propagation import NO_NODE, ValueRule, layout_of
 from comper.memory.transitions import Transition
 
@@ -222,3 +224,31 @@ def test_lenders_that_do_not_exist_are_refused() -> None:
     again.frames.load_state_dict(line.frames.state_dict())
     with pytest.raises(ValueError, match="lenders are nodes"):
         again.graph.load_state_dict(state)
+
+
+def _most_bytes(act: Callable[[], Any]) -> int:
+    tracemalloc.start()
+    act()
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return most
+
+
+def test_many_states_are_compared_with_few_at_a_time() -> None:
+    frames = FrameStore((2,), np.uint8)
+    frame = frames.intern(np.zeros(2, np.uint8))
+    lending = Lending(frames, 1, reach=1.0, num_lenders=5)
+    nodes = np.arange(60_000)
+    lending.look_at(nodes, np.full((60_000, 1), frame))
+    assert _most_bytes(lambda: lending.nearest(nodes[-200:], nodes[:-200])) < 30 * DISTANCES_AT_A_TIME
+
+
+def test_values_travel_within_the_memory_that_was_foreseen() -> None:
+    """The states are a line, all of them near each other; the last fifth of them is new."""
+    line, num_steps = Line(reach=1e6, num_lenders=60), 4_000
+    for part in range(5):
+        for place in range(part * num_steps // 5, (part + 1) * num_steps // 5):
+            line.add(place, 0, 0.0, place + 1.0)
+        most = _most_bytes(line.refresh)
+    foreseen = sum(needed_bytes(2 * 8, 60, num_steps)) + num_steps * BYTES_PER_EDGE
+    assert foreseen / 3 < most < foreseen

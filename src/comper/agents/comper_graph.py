@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from comper.agents.agent import Agent, AgentSpec, MemoryEstimate, NetworkFactory, Part, Task, TrialSetup
 from comper.errors import UsageError
 from comper.memory.graph import BYTES_PER_EDGE, TransitionGraph, TransitionGraphs, TriedActions
-from comper.memory.lending import feature_type, num_features
+from comper.memory.lending import feature_type, needed_bytes, num_features
 from comper.memory.propagation import ValueRule, trust_after
 from comper.memory.transitions import ReplayMemories, Transition
 from comper.protocol import AgentConfig
@@ -385,12 +385,15 @@ class GraphAgent(Agent):
         from comper.networks.inspection import num_parameters
 
         node = 4 * config.history_length + 16 * task.num_actions + 20 + 250
-        if config.lending_reach:
-            size = feature_type(task.observation_dtype).itemsize
-            node += 8 * config.num_lenders + size * num_features(task.observation_shape, config.history_length)
         weights = 4 * num_parameters(cls.networks(config, task)["CNN"])
         batch = config.batch_size * task.state_bytes(config.history_length, residual_width=config.residual_width)
-        return MemoryEstimate(config.memory_sets, config.memory_sets * (BYTES_PER_EDGE + node), 4 * weights, batch)
+        tables = config.memory_sets * (BYTES_PER_EDGE + node)
+        if config.lending_reach:
+            size = feature_type(task.observation_dtype).itemsize
+            features = size * num_features(task.observation_shape, config.history_length)
+            held, at_work = needed_bytes(features, config.num_lenders, config.memory_sets)
+            tables, batch = tables + held, batch + at_work
+        return MemoryEstimate(config.memory_sets, tables, 4 * weights, batch)
 
 
 def _graph(config: GraphConfig, task: Task, trial: TrialSetup) -> TransitionGraph:

@@ -22,7 +22,11 @@ from comper.memory.propagation import NO_NODE, Floats, Ints, Layout, layout_of
 CELLS = 12
 """Each way, to which larger pictures are shrunk."""
 AT_A_TIME = 256
-"""States that are compared with all others at a time."""
+"""States that are looked at, or compared with all others, at a time."""
+DISTANCES_AT_A_TIME = 1 << 22
+"""Of those, at most: 24 bytes each, or 40 of numbers that are no bytes."""
+BYTES_PER_LOAN = 150
+"""Approximate: an edge that is lent, while values travel."""
 
 Floats32 = NDArray[np.float32]
 
@@ -50,8 +54,9 @@ class Lending:
         found = np.full((len(nodes), self.num_lenders), NO_NODE, np.int32)
         distances = np.zeros(found.shape, np.float32)
         num_found, others = min(self.num_lenders, len(earlier)), self._features[earlier]
-        for start in range(0, len(nodes) if num_found else 0, AT_A_TIME):
-            part = slice(start, start + AT_A_TIME)
+        at_a_time = min(AT_A_TIME, max(1, DISTANCES_AT_A_TIME // max(1, len(earlier))))
+        for start in range(0, len(nodes) if num_found else 0, at_a_time):
+            part = slice(start, start + at_a_time)
             squares = _squares(self._features[nodes[part]], others)
             places = np.argpartition(squares, num_found - 1, axis=1)[:, :num_found]
             found[part, :num_found] = earlier[places]
@@ -90,6 +95,13 @@ def num_features(shape: Sequence[int], history_length: int) -> int:
     """Numbers by which two states are compared."""
     sides = [min(CELLS, side) for side in shape[:2]] if len(shape) > 1 else shape
     return history_length * math.prod((*sides, *shape[2:]))
+
+
+def needed_bytes(features: int, num_lenders: int, num_states: int) -> tuple[int, int]:
+    """Bytes held for so many states at most, given those of a state's features, and bytes more while values travel."""
+    distances = 40 * min(AT_A_TIME * num_states, DISTANCES_AT_A_TIME)
+    at_work = 2 * features + 2 * num_lenders * BYTES_PER_LOAN  # spare room and a copy, and loans both ways
+    return num_states * (8 * num_lenders + features), num_states * at_work + distances
 
 
 def feature_type(frames: DTypeLike) -> np.dtype[Any]:
