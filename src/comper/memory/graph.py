@@ -370,8 +370,8 @@ class TransitionGraph:
     def nbytes(self) -> int:
         """Bytes held: frames, index, nodes and edges, approximately."""
         per_node = sum(array.nbytes for array in self._nodes.arrays.values()) // len(self._nodes["degree"])
-        lending = self._lending.nbytes if self._lending else 0
-        return self.frames.nbytes + self._index.nbytes + lending + self.num_nodes * per_node + self.num_edges * BYTES_PER_EDGE
+        per_node += self._lending.bytes_per_node if self._lending else 0
+        return self.frames.nbytes + self._index.nbytes + self.num_nodes * per_node + self.num_edges * BYTES_PER_EDGE
 
     def check_valid(self) -> tuple[bool, str]:
         """Whether the invariants hold, and the first that does not."""

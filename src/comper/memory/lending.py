@@ -63,9 +63,9 @@ class Lending:
         return np.maximum(0.0, 1 - distances.astype(np.float64) / reach) if reach else np.zeros(distances.shape)
 
     @property
-    def nbytes(self) -> int:
-        """Bytes held."""
-        return self._features.nbytes
+    def bytes_per_node(self) -> int:
+        """Bytes of what a node looks like."""
+        return self._features.itemsize * self._features.shape[1]
 
     def _mean_step(self, layout: Layout) -> float:
         source, target = np.repeat(layout.pair_node, layout.num_outcomes), layout.target
