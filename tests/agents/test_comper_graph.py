@@ -285,7 +285,7 @@ def test_without_the_graph_and_the_rest_it_is_double_dqn_with_steps() -> None:
         {"double": True, "replay": "surprise", "held_steps": 20},
         {"targets": "steps"}, {"trust_grows": "best-action", "trust": 0.6},
         {"count_bonus": 0.1, "act_with": "graph", "memory_sets": 9}, {"untried": "chosen"},
-        {"prior_visits": 0.5, "all_tried": False, "duelling": False},
+        {"prior_visits": 0.5, "all_tried": False, "duelling": False}, {"lending_reach": 2.0, "num_lenders": 3},
     ],
 )  # fmt: skip
 def test_every_variant_trains_and_a_trial_read_back_goes_on_to_the_same_weights(changes: dict[str, Any]) -> None:
@@ -424,3 +424,25 @@ def test_the_estimate_covers_what_the_graph_holds() -> None:
     assert estimate.table_bytes >= agent.graphs[0].nbytes - made[0].frames.nbytes
     lending = GraphAgent.memory_estimate(dataclasses.replace(few, lending_reach=1.0, num_lenders=1_000), task)
     assert lending.batch_bytes > estimate.batch_bytes + few.memory_sets * 2_000 * 100  # every edge is lent so often
+
+
+def test_states_lend_where_that_is_set_and_find_as_many_lenders_as_is_set() -> None:
+    for reach, columns in ((0.0, None), (3.0, 2)):
+        traced = Traced(lending_reach=reach, num_lenders=2)
+        traced.walk()
+        nodes = traced.agent.graphs[0].state_dict()["nodes"]
+        assert ("lenders" in nodes) == (columns is not None)
+        assert columns is None or nodes["lenders"].shape == (6, columns)
+
+
+def test_the_estimate_covers_lenders_and_what_states_look_like() -> None:
+    traced = Traced(lending_reach=3.0, num_lenders=100)
+    traced.walk()
+    nodes = traced.agent.graphs[0].state_dict()["nodes"]
+    held = nodes["lenders"].nbytes + nodes["distances"].nbytes + 6 * 6 * 4  # six states of six numbers
+    task = Task((6,), np.dtype(np.uint8), "vector", ("0", "1"))
+    with_lenders, without = (
+        GraphAgent.memory_estimate(dataclasses.replace(traced.config, memory_sets=6, lending_reach=reach), task).table_bytes
+        for reach in (3.0, 0.0)
+    )
+    assert held <= with_lenders - without <= 2 * held

@@ -143,6 +143,14 @@ def test_every_name_with_its_length_is_compared(freeway: AtariEnvironment) -> No
         assert not has_form_of(changed(own, at + 4, b"X"), own), name
 
 
+def test_numbers_that_happen_to_read_like_the_beginning_of_a_name_may_change(freeway: AtariEnvironment) -> None:
+    own = freeway.state_dict()["emulator"]
+    number = count_places(own)[0] + 4  # the first of the game's memory
+    spelled = changed(own, number, (8).to_bytes(4, "little") + b"TIA\0" + bytes(4))
+    assert has_form_of(own, spelled)
+    assert has_form_of(spelled, own)
+
+
 def test_a_state_cut_or_lengthened_anywhere_is_refused(freeway: AtariEnvironment) -> None:
     own = freeway.state_dict()["emulator"]
     spread = np.frombuffer(own, np.uint8).astype(np.int64).tobytes()

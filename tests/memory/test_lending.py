@@ -214,12 +214,13 @@ def test_a_graph_that_was_saved_goes_on_with_the_same_bits() -> None:
         assert np.array_equal(column, theirs["nodes"][name]), name
 
 
-def test_lenders_that_do_not_exist_are_refused() -> None:
+@pytest.mark.parametrize(("name", "value"), [("lenders", 77), ("lenders", -2), ("distances", -1.0), ("distances", np.nan)])
+def test_lenders_that_do_not_exist_and_distances_that_are_none_are_refused(name: str, value: float) -> None:
     line = Line()
     line.add(10.0, 0, 1.0, 11.0)
     line.refresh()
     state = line.graph.state_dict()
-    state["nodes"]["lenders"][0, 0] = 77
+    state["nodes"][name][0, 0] = value
     again = Line()
     again.frames.load_state_dict(line.frames.state_dict())
     with pytest.raises(ValueError, match="lenders are nodes"):
@@ -252,3 +253,64 @@ def test_values_travel_within_the_memory_that_was_foreseen() -> None:
         most = _most_bytes(line.refresh)
     foreseen = sum(needed_bytes(2 * 8, 60, num_steps)) + num_steps * BYTES_PER_EDGE
     assert foreseen / 3 < most < foreseen
+
+
+def test_a_row_that_a_new_state_takes_over_lends_what_that_state_met_and_to_those_near_it() -> None:
+    line = Line(capacity=3)
+    line.add(10.0, 0, 1.0, 11.0)
+    line.refresh()
+    line.add(10.25, 0, 0.0, 11.25)
+    line.refresh()
+    row = line.node(10.0)
+    line.add(10.25, 1, 0.0, 11.25)
+    line.add(40.0, 0, 0.0, 41.0)
+    line.refresh()  # the first edge goes, and 10 with it
+    line.add(20.0, 0, 1.0, 21.0)
+    assert line.node(20.0) == row
+    line.refresh()
+    assert line.value(10.25) == 0.0  # 20 lends it nothing
+    line.add(20.25, 0, 0.0, 21.25)
+    line.refresh()
+    assert line.value(20.25) == pytest.approx(0.75 / 1.75, abs=1e-3)
+
+
+def test_a_reach_is_a_number_of_mean_steps_between_different_states() -> None:
+    frames = FrameStore((1,), np.float32)
+    states = np.array([[frames.intern(np.array([place], np.float32))] for place in (0.0, 2.0, 6.0)])
+    lending = Lending(frames, 1, reach=2.0, num_lenders=1)
+    lending.look_at(np.arange(3), states)
+    edges = [(0, 0, 0.0, 1, 1), (1, 0, 0.0, 2, 9), (1, 1, 0.0, NO_NODE, 1), (2, 0, 0.0, 2, 1)]  # 2 and 4 long: 3
+    distances = np.array([[0.0, 1.5, 3.0, 6.0, 9.0]], np.float32)
+    assert lending.weights(distances, layout(edges, 3)).tolist() == pytest.approx(np.array([[1, 0.75, 0.5, 0, 0]]))
+    assert not lending.weights(distances, layout(edges[2:], 3)).any()  # no step, no unit
+
+
+def test_all_frames_of_a_state_and_all_their_channels_are_compared() -> None:
+    frames = FrameStore((4, 5, 3), np.uint8)
+    pictures = np.random.default_rng(2).integers(0, 256, (3, 4, 5, 3), np.uint8)
+    first, *others = (frames.intern(picture) for picture in pictures)
+    lending = Lending(frames, 2, reach=1.0, num_lenders=1)
+    lending.look_at(np.arange(2), np.array([[first, other] for other in others]))
+    expected = np.sqrt(np.square((pictures[1] - pictures[2].astype(float)) / 255).sum())
+    assert lending.nearest(np.array([1]), np.array([0]))[1][0, 0] == pytest.approx(expected, rel=1e-4)
+
+
+def test_equal_states_are_at_almost_no_distance_however_their_numbers_are_rounded() -> None:
+    frames = FrameStore((97,), np.float32)
+    points = 100 + np.random.default_rng(4).random((64, 97), np.float32)
+    states = np.array([[frames.intern(point)] for point in points])
+    lending = Lending(frames, 1, reach=1.0, num_lenders=1)
+    lending.look_at(np.arange(128), np.concatenate([states, states]))
+    for node in range(64):
+        _, distances = lending.nearest(np.array([64 + node]), np.array([node]))
+        assert 0 <= distances[0, 0] < 1
+
+
+def test_the_bytes_held_count_lenders_and_what_states_look_like() -> None:
+    lends, lends_not = Line(num_lenders=3), Line(reach=0.0)
+    for line in (lends, lends_not):
+        for place in range(50):
+            line.add(place, 0, 0.0, place + 1)
+        line.refresh()
+    per_node = 3 * (4 + 4) + 1 + 2 * 8  # lenders, their distances, whether it was compared, and two numbers
+    assert lends.graph.nbytes - lends_not.graph.nbytes == 51 * per_node

@@ -109,7 +109,7 @@ GRAPH = of(
     ("no discount", "np.where(layout.target == NO_NODE, 0.0, rule.discount)", "np.where(layout.target == NO_NODE, 0.0, 1.0)"),
     ("the worst action counts", "best = np.maximum.reduceat(np.where(terms.is_allowed, pair_values, -np.inf)", "best = np.minimum.reduceat(np.where(terms.is_allowed, pair_values, -np.inf)"),
     ("the network's word does not count as visits", "layout.pair_visits / (layout.pair_visits + rule.prior_visits)", "np.ones(len(layout.pair_visits))"),
-    ("the bonus does not fall", "rule.bonus / np.sqrt(layout.pair_visits)", "rule.bonus / np.ones(len(layout.pair_visits))"),
+    ("the bonus does not fall", "rule.bonus / np.sqrt(np.maximum(layout.pair_visits, 1.0))", "rule.bonus / np.ones(len(layout.pair_visits))"),
     ("no optimism about the untried", "other = np.where(is_tried.all(1), other, anchor + rule.bonus)", "other = other + 0.0"),
     ("trust does not grow", 'if rule.trust_grows == "state" and', "if False and"),
     ("trust grows with any action", "best[layout.pair_node] == layout.pair_action\n        visits", "best[layout.pair_node] >= 0\n        visits"),
@@ -129,6 +129,38 @@ GRAPH = of(
     ("visits are drawn as sets", "            return layout.pair_visits.copy()\n", "            return layout.num_outcomes.astype(np.float64)\n"),
     ("what is to be replayed is not saved", 'np.array(state["replay_weights"], np.float64)', "np.ones(len(nodes)).cumsum()"),
 ) + of(
+    "memory/graph.py", "memory/test_lending.py",
+    ("lending goes one way", "np.concatenate([near, far]), np.concatenate([far, near]), np.tile(weight, 2))", "near, far, weight)"),
+    ("states of one time lend to each other", "lending.nearest(nodes[is_new], nodes[~is_new])", "lending.nearest(nodes[is_new], nodes)"),
+    ("empty places lend", "(lenders != NO_NODE) & (weights > 0)", "weights > 0"),
+    ("forgotten states lend", "            lenders[self._nodes[\"degree\"][lenders] == 0] = NO_NODE\n", "            pass\n"),
+    ("a reused row keeps its lenders", '"tries", "is_compared"} &', '"tries"} &'),
+    ("what is lent counts as visits", 'nodes["visits"][layout.pair_node, layout.pair_action] = layout.pair_visits', 'nodes["visits"][lent.pair_node, lent.pair_action] = np.ceil(lent.pair_visits)'),
+    ("what states look like is not read back", "            self._lending.look_at(compared, self.states(compared))\n", "            pass\n"),
+    ("lenders are believed", '_are_within(self._nodes["lenders"][: self._end], NO_NODE, self._end)', "True"),
+    ("distances are believed", 'float(self._nodes["distances"][: self._end].min(initial=0.0)) >= 0', "True"),
+    ("what states look like is not counted", "per_node += self._lending.bytes_per_node if self._lending else 0", "per_node += 0"),
+) + of(
+    "memory/propagation.py", "memory/test_lending.py",
+    ("a share of a visit pays a large bonus", "np.maximum(layout.pair_visits, 1.0)", "layout.pair_visits"),
+) + of(
+    "memory/lending.py", "memory/test_lending.py",
+    ("all within the reach lend alike", "1 - distances.astype(np.float64) / reach)", "1.0 * (distances < reach))"),
+    ("the reach is no number of steps", "self.reach * self._mean_step(layout)", "self.reach"),
+    ("a step to the same state counts", "(target != NO_NODE) & (target != source)", "target != NO_NODE"),
+    ("a game over is a step", "(target != NO_NODE) & (target != source)", "target != source"),
+    ("the lender's visits count in full", "count[lent] * np.repeat(weight, sizes)", "count[lent]"),
+    ("growing forgets what states look like", "np.concatenate([self._features, room])", "np.concatenate([np.zeros_like(self._features), room])"),
+    ("cells are sums", ", dtype=self._features.dtype) / sizes", ", dtype=self._features.dtype)"),
+    ("pixels are not scaled", "1 / 255 if self._frames.dtype == np.uint8 else 1)", "1)"),
+    ("channels do not count", "math.prod((*sides, *shape[2:]))", "math.prod(sides)"),
+    ("a state is its first frame", "frames = self._frames.gather(states.ravel())", "frames = self._frames.gather(np.repeat(states[:, 0], states.shape[1]))"),
+    ("a distance is no number", "np.maximum(squares, 0)", "squares"),
+    ("large numbers are rounded", "np.float32 if np.dtype(frames).itemsize == 1 else np.float64", "np.float32"),
+    ("all states are compared at once", "max(1, DISTANCES_AT_A_TIME // max(1, len(earlier)))", "len(nodes)"),
+    ("lenders take no memory", "num_states * (8 * num_lenders + features)", "num_states * features"),
+    ("loans take no memory", "2 * features + 2 * num_lenders * BYTES_PER_LOAN", "2 * features"),
+) + of(
     "agents/comper_graph.py", "agents/test_comper_graph.py",
     ("learns before the replay start", "        if t < c.replay_start_steps:\n            return\n", ""),
     ("values travel once", "if t % c.refresh_period_steps == 0 or not", "if not"),
@@ -147,6 +179,17 @@ GRAPH = of(
     ("a residual network for anything", "if config.residual_width and not (", "if False and not ("),
     ("residual_width is ignored", "residual_width=config.residual_width)}", "residual_width=0)}"),
     ("the graph alone", '        if self.config.act_with == "both":\n', "        if False:\n"),
+    ("lending_reach is ignored", "lending_reach=config.lending_reach,", "lending_reach=0.0,"),
+    ("num_lenders is ignored", "num_lenders=config.num_lenders,", "num_lenders=5,"),
+    ("what lending holds takes no memory", "tables + held, batch + at_work", "tables, batch + at_work"),
+    ("what is lent takes no memory", "tables + held, batch + at_work", "tables + held, batch"),
+) + of(
+    "agents/comper_graph.py", "test_protocol.py",
+    ("random actions are any", '        "least-tried",\n        "D7",\n', '        "any",\n        "D7",\n'),
+    ("random actions are by count in Atari, too", '    random_actions="any",\n', ""),
+) + of(
+    "agents/comper_graph.py", "training/test_options.py",
+    ("runs made before had explored by count", 'before="any"', 'before="least-tried"'),
 )  # fmt: skip
 
 DDQN = of(
@@ -233,6 +276,12 @@ LEARNERS = of(
     ("a copy is not brought up to date", "        self._bring_up_to_date()\n        frames", "        frames"),
     ("frames of the first trial for all", "* capacity + ids)", "* 0 + ids)"),
     ("a growing copy forgets", "            larger[:, :old_size] = self._copy\n", ""),
+) + of(
+    "learners/value_regression.py", "learners/test_value_regression.py",
+    ("large errors are not clipped", ".clamp_(-1, 1)", ""),
+    ("actions that were not tried are fitted", "weights * (q - targets).clamp_", "(q - targets).clamp_"),
+    ("any loss has the gradients of this one", "if loss_function is weighted_huber_loss:", "if len(inputs) == 3:"),
+    ("gradients without autograd change nothing", "        self._optimiser.step(group, gradients)\n", ""),
 )  # fmt: skip
 
 NETWORKS = of(
@@ -248,10 +297,10 @@ NETWORKS = of(
     ("channels are rows", "frames if self._channel_axis == 0 else frames.movedim(-1, -3)", "frames"),
 ) + of(
     "networks/cnn.py", "networks/test_cnn.py networks/test_stacking.py",
-    ("pixels are not scaled", "scale = 1 / 255 if frames.dtype == torch.uint8 else 1.0", "scale = 1.0"),
+    ("pixels are not scaled", "scale = 1 / 255 if frames.dtype == torch.uint8 else 1.0\n        hidden", "scale = 1.0\n        hidden"),
     ("pixels are scaled at every layer", "            scale = 1.0\n", ""),
-    ("no ReLU after a convolution", "x = x.relu() if layer.bias is None else x.relu_()", "pass"),
-    ("a view is changed in place", "x = x.relu() if layer.bias is None else x.relu_()", "x = x.relu_()"),
+    ("no ReLU after a convolution", "x.relu() if layer.bias is None else x.relu_()", "x"),
+    ("a view is changed in place", "x.relu() if layer.bias is None else x.relu_()", "x.relu_()"),
     ("no ReLU after the hidden layer", ".flatten(-3)).relu()", ".flatten(-3))"),
     ("ReLU after the output", "return self.Dense2.forward(hidden)", "return self.Dense2.forward(hidden).relu()"),
     ("no bias anywhere with stacked frames", "bias=first_bias or number > 1", "bias=first_bias"),
@@ -259,6 +308,14 @@ NETWORKS = of(
     ("the fan-out of a convolution without its area", "fan_out=height * width * filters", "fan_out=filters"),
     ("the bias of stacked convolutions", "y = y + self.bias[:, None, None, None]", "y = y + self.bias[0]"),
     ("the gradient of stacked convolutions is not turned", ".flip(2, 4)", ""),
+    ("pixels are not scaled for the network's own gradients", "scale = 1 / 255 if frames.dtype == torch.uint8 else 1.0\n        *images", "scale = 1.0\n        *images"),
+    ("gradients of pixels are not scaled", "d_weight.permute(0, 2, 3, 1) * scale", "d_weight.permute(0, 2, 3, 1)"),
+    ("the gradient of scaled images is that of others", "self.weight.permute(0, 3, 1, 2) * scale", "self.weight.permute(0, 3, 1, 2)"),
+    ("gradients are scaled at every layer", "scale if is_first else 1.0, wants_x", "scale, wants_x"),
+    ("gradients pass the hidden layer's ReLU", "_through_relu(d, hidden))", "d)"),
+    ("gradients pass a convolution's ReLU", "            d = _through_relu(d, images[number])\n", ""),
+    ("a convolution's bias does not learn", "return d_x, gradients if d_bias is None else", "return d_x, gradients if True else"),
+    ("the mean of the advantages has no gradient", "d - total / d.shape[-1]", "d"),
 ) + of(
     "networks/qlstm.py", "networks/test_qlstm.py",
     ("the action is not scaled", "a / self._action_unit", "a"),
@@ -289,6 +346,13 @@ NETWORKS = of(
     ("saved weights go on changing", '.to("cpu", copy=True)', '.to("cpu")'),
     ("weights of any shape are taken over", "if shapes != {name:", "if False and shapes != {name:"),
     ("rows of other trials", "return x if len(trials) == self.num_trials else x[list(trials)]", "return x[: len(trials)]"),
+    ("a frozen weight is given a gradient", "or not is_whole ", ""),
+    ("gradients of another forward", '"gradients" in vars(type(module)) and', 'hasattr(module, "gradients") and'),
+    ("gradients of another layer", ' and all("backward" in vars(type(x)) for x in module.children())', ""),
+    ("autograd takes note all the same", "with torch.no_grad(), _taped():", "with _taped():"),
+    ("a large gradient is multiplied out", "of_weight if is_large else of_weight.tensor()", "of_weight.tensor()"),
+    ("a bias learns from the mean", '"bias": d.sum(0)}', '"bias": d.mean(0)}'),
+    ("a single trial is copied", "rows[0].unsqueeze(0) if len(rows) == 1 else torch.stack(tuple(rows))", "torch.stack(tuple(rows))"),
 ) + of(
     "networks/graphs.py", "learners/test_learner.py networks/test_graphs.py",
     ("a replay overwrites the answer before", "tuple(x.clone() for x in self._recordings[key].replay(inputs))", "self._recordings[key].replay(inputs)"),
@@ -443,6 +507,16 @@ LOOP = of(
     "training/randomness.py", "training/test_randomness.py",
     ("the game has the stream of the weights", 'return _children(seed)[Streams._fields.index("environment")]', "return _children(seed)[0]"),
     ("all streams are one", "np.random.default_rng(child) for child", "np.random.default_rng(seed) for child"),
+) + of(
+    "training/population.py", "training/test_population.py",
+    ("the garbage collector looks at everything", "    gc.freeze()\n", ""),
+    ("what was there stays for ever", "        gc.unfreeze()\n", "        pass\n"),
+    ("what was there stays after a failure", "    try:\n        yield\n    finally:\n        gc.unfreeze()\n", "    yield\n    gc.unfreeze()\n"),
+) + of(
+    "progress.py", "test_progress.py",
+    ("work found done counts as speed", "            self._first_done = done\n", "            self._first_done = 0\n"),
+    ("everything is shown after the first time", "        self._shown = now\n", ""),
+    ("a bar begins to count when it is shown", "        is_due = self._pace.is_due(done)\n        if self._bar is None and self._pace.seconds() < QUIET_SECONDS:\n            return\n", "        if self._bar is None and self._pace.seconds() < QUIET_SECONDS:\n            return\n        is_due = self._pace.is_due(done)\n"),
 )  # fmt: skip
 
 ATARI = of(
@@ -481,6 +555,9 @@ ATARI = of(
     ("mode and difficulty are believed", "state[_MODE_AT:_TEXT_AT] + ", ""),
     ("limits of the paddles are believed", " + state[end:], state", ", state"),
     ("devices may be of any length", "        and len(devices) == len(own_devices)\n", ""),
+    ("another ALE is refused", "return True  # another ALE", "return False  # another ALE"),
+    ("one bank of four is looked at", "((1, 2, 3, 4), 8)", "((1,), 8)"),
+    ("what begins like a name is one", "if _NAME.fullmatch(name):", "if name:"),
 ) + of(
     "environments/seeded.py", "environments/test_seeded.py",
     ("a held action's reward is its last", "reward=sum(step.reward for step in steps)", "reward=steps[-1].reward"),

@@ -160,6 +160,7 @@ def test_a_networks_own_gradients_have_the_bits_of_autograds(
     assert found is not None
     q, gradients = found
     assert torch.equal(q, expected_q)
+    assert not q.requires_grad
     assert set(gradients) == set(expected)
     for name, gradient in gradients.items():
         assert type(gradient) is type(expected[name]), name
@@ -168,6 +169,19 @@ def test_a_networks_own_gradients_have_the_bits_of_autograds(
 
 def _multiplied(gradient: Gradient) -> Tensor:
     return gradient.tensor() if isinstance(gradient, Product) else gradient
+
+
+@pytest.mark.parametrize("scale", [1.0, 1 / 255])
+def test_a_convolutions_own_gradients_are_autograds_also_that_of_its_images(scale: float) -> None:
+    generator, layer = torch.Generator().manual_seed(0), Conv2d(3, 5, 4, 2)
+    layer.draw_weights(np.random.default_rng(0))
+    x = torch.randn(2, 3, 10, 10, generator=generator, requires_grad=True)
+    y = layer.forward(x, scale)
+    d = torch.randn(y.shape, generator=generator)
+    expected = torch.autograd.grad(y, (x, *layer.parameters()), d)
+    d_x, of_parameters = layer.backward(x.detach(), d, scale, wants_x=True)
+    for mine, its in zip((d_x, of_parameters["weight"], of_parameters["bias"]), expected, strict=True):
+        torch.testing.assert_close(mine, its)
 
 
 def test_autograd_is_left_the_networks_that_another_may_have_changed() -> None:

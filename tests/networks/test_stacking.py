@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from comper.networks.cnn import Conv2d
-from comper.networks.stacking import Linear, NetworkFactory, Population, Product, started_module
+from comper.networks.stacking import Linear, NetworkFactory, Population, Product, stacked, started_module
 from tests.networks.users_network import UsersNetwork
 
 CPU = torch.device("cpu")
@@ -190,3 +190,10 @@ def test_a_users_module_gets_autograds_gradients() -> None:
     networks = Population(lambda: nn.Sequential(Linear(700, 700), nn.Tanh()), [np.random.default_rng(0)], CPU)
     gradients = networks.gradients(0, networks.forward(0, torch.ones(2, 700)).sum())
     assert all(isinstance(gradient, Tensor) for gradient in gradients.values())
+
+
+def test_a_single_trials_rows_are_not_copied_and_those_of_several_are_put_together() -> None:
+    rows = list(torch.arange(6.0).view(2, 3))
+    assert stacked(rows[1:]).data_ptr() == rows[1].data_ptr()
+    assert stacked(rows[1:]).tolist() == [[3, 4, 5]]
+    assert stacked(rows).tolist() == [[0, 1, 2], [3, 4, 5]]

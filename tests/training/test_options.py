@@ -253,6 +253,13 @@ def test_what_was_done_before_a_setting_is_a_value_of_it(agent: str) -> None:
     assert {f.name: getattr(part, f.name) for part, f in fields_of(changed) if f.name in before} == before
 
 
+def test_a_run_of_comper_from_before_its_random_actions_were_by_count_goes_on_with_any(tmp_path: Path) -> None:
+    settings = resolved("comper", CARTPOLE)
+    manifest = recorded_as(tmp_path, without(settings.to_toml(), "random_actions"), "comper")
+    found = recorded_settings(tmp_path, manifest, NO_OWN_CODE)
+    assert found.to_dict() == settings.to_dict() | {"random_actions": "any"}
+
+
 def test_code_that_a_file_names_is_imported_only_where_it_is_trusted(tmp_path: Path, own_module: str) -> None:
     manifest = record(tmp_path, resolved("dqn", CARTPOLE, network=f"{own_module}:make"))
     with pytest.raises(OutsideCodeError, match=f"--trust {own_module}"):

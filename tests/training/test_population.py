@@ -115,6 +115,18 @@ def test_the_garbage_collector_passes_over_what_was_there_only_while_a_populatio
     assert gc.get_freeze_count() == 0
 
 
+def test_the_garbage_collector_looks_at_everything_again_after_a_run_that_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Loop, "run", fail)
+    with pytest.raises(ZeroDivisionError):
+        run(tmp_path, [0])
+    assert gc.get_freeze_count() == 0
+
+
 def test_weights_of_another_network_are_refused(tmp_path: Path) -> None:
     wrong = {name: {"w": np.zeros(3, np.float32)} for name in ("q_network", "qlstm")}
     with pytest.raises(DamagedFileError, match="of other networks than this agent has"):

@@ -71,7 +71,7 @@ class Lending:
     @property
     def bytes_per_node(self) -> int:
         """Bytes of what one state looks like: spare room depends on when a run was continued, and is not counted."""
-        return self._features.shape[1] * self._features.itemsize
+        return int(self._features.itemsize * self._features.shape[1])
 
     def _mean_step(self, layout: Layout) -> float:
         source, target = np.repeat(layout.pair_node, layout.num_outcomes), layout.target
