@@ -253,6 +253,7 @@ def test_values_travel_within_the_memory_that_was_foreseen() -> None:
         most = _most_bytes(line.refresh)
     foreseen = sum(needed_bytes(2 * 8, 60, num_steps)) + num_steps * BYTES_PER_EDGE
     assert foreseen / 3 < most < foreseen
+    assert needed_bytes(2 * 8, 60, num_steps)[0] == num_steps * (60 * (4 + 4) + 2 * 8)
 
 
 def test_a_row_that_a_new_state_takes_over_lends_what_that_state_met_and_to_those_near_it() -> None:
@@ -296,8 +297,8 @@ def test_all_frames_of_a_state_and_all_their_channels_are_compared() -> None:
 
 
 def test_equal_states_are_at_almost_no_distance_however_their_numbers_are_rounded() -> None:
-    frames = FrameStore((97,), np.float32)
-    points = 100 + np.random.default_rng(4).random((64, 97), np.float32)
+    frames = FrameStore((97,), np.uint8)
+    points = np.random.default_rng(4).integers(0, 256, (64, 97), np.uint8)
     states = np.array([[frames.intern(point)] for point in points])
     lending = Lending(frames, 1, reach=1.0, num_lenders=1)
     lending.look_at(np.arange(128), np.concatenate([states, states]))
