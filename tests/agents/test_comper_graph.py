@@ -382,6 +382,11 @@ def test_only_pictures_of_bytes_are_shrunk_and_only_as_far_as_they_have_pixels()
     assert agent.metrics(0)["nodes"] == 2
 
 
+def test_a_bonus_by_count_is_refused_where_states_lend() -> None:
+    with pytest.raises(UsageError, match="leave one of them 0"):
+        GraphAgent.check(GraphConfig(lending_reach=1.0, count_bonus=0.1), Task((3,), np.dtype(np.uint8), "vector", ("0", "1")))
+
+
 def test_what_was_given_with_the_weights_is_acted_by_where_nothing_was_met() -> None:
     agents, frames = [], []
     for _ in range(2):

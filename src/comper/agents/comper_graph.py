@@ -373,6 +373,8 @@ class GraphAgent(Agent):
             raise UsageError("residual_width is for pictures and for a network that is not your own: use --residual-width 0.")
         if config.similarity_cells and config.similarity_threshold:
             raise UsageError("States are joined by similarity_cells or by similarity_threshold: leave one of them 0.")
+        if config.lending_reach and config.count_bonus:
+            raise UsageError("count_bonus counts a state's own visits, and lending_reach others' too: leave one of them 0.")
 
     @classmethod
     def networks(cls, config: GraphConfig, task: Task) -> dict[str, NetworkFactory]:
