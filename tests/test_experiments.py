@@ -108,10 +108,16 @@ def test_comper_is_studied_in_the_same_tasks_with_the_same_budget_and_every_part
     assert {p.environments for p in study} == {p.environments for p in theirs}
     assert all((p.seeds, p.frames) == (theirs[0].seeds, theirs[0].frames) for p in study)
     assert all(premise_variants.EQUAL.items() <= p.settings.items() for p in study)
-    default = resolve_settings("comper", find_environments(["minatar:breakout"]), premise_variants.EQUAL, where="test").config
-    for name, (_, change) in graph_variants.ABLATIONS.items():
-        assert all(getattr(default, key) != value for key, value in change.items()), f"{name} changes nothing"
-    for stage in ("tune", "ablations", "atari-tune"):
+    before, *changed = (
+        resolve_settings(
+            "comper", find_environments(["minatar:breakout"]), premise_variants.EQUAL | change, where="test"
+        ).config
+        for change in (graph_variants.ANY, *(change for _, change in graph_variants.ABLATIONS.values()))
+    )
+    for name, config in zip(graph_variants.ABLATIONS, changed, strict=True):
+        parts = [key for key, value in vars(config).items() if value != getattr(before, key)]
+        assert len(parts) == 1, f"{name} changes {parts}"
+    for stage in ("tune", "ablations", "atari-tune", "lending"):
         for population in graph_variants.populations(stage, small=False):
             settings_of(population.command)
 
