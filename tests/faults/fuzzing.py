@@ -232,6 +232,7 @@ class Laboratory:
                 request = StopRequest()
                 checkpointer = Checkpointer(agent, environments, [saved], frames=config.frames, request=request)
                 _restore(saved, member, agent, checkpointer)
+                record.go_on()
                 loop = Loop(config, agent, environments, [saved.trial], t=run.step)
                 for _ in range(STEPS_AFTERWARDS):
                     if saved.trial.is_running:

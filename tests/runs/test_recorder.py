@@ -128,6 +128,8 @@ def test_logs_are_cut_to_where_they_were_when_a_checkpoint_was_written(tmp_path:
     record.close()
     manifest = Manifest.read(record.path)
     again = Recorder.reopen(record.path, manifest, RunLock(record.path), position)
+    assert read_run(record.path).scores.tolist() == [5, 6]  # nothing is cut before it goes on
+    again.go_on()
     again.episode(EpisodeRecord(2, 7.0, 100, 20, 200, False))
     again.close()
     assert read_run(record.path).scores.tolist() == [5, 7]
@@ -138,7 +140,7 @@ def test_a_log_that_is_shorter_than_was_saved_is_refused(tmp_path: Path) -> None
     record.close()
     saved: dict[str, Any] = {"logs": {"episodes.jsonl": {"bytes": 9}}}
     with pytest.raises(DamagedFileError, match="0 bytes, but 9 were saved"):
-        Recorder.reopen(record.path, record.manifest, RunLock(record.path), saved)
+        Recorder.reopen(record.path, record.manifest, RunLock(record.path), saved).go_on()
 
 
 @pytest.mark.parametrize("name", ["episodes.jsonl", "metrics.jsonl"])
@@ -150,7 +152,7 @@ def test_a_log_that_is_a_link_is_not_written_through(tmp_path: Path, name: str) 
     (record.path / name).unlink()
     (record.path / name).symlink_to(outside)
     with pytest.raises(DamagedFileError, match="a link"):
-        Recorder.reopen(record.path, record.manifest, RunLock(record.path), {})
+        Recorder.reopen(record.path, record.manifest, RunLock(record.path), {}).go_on()
     assert outside.read_bytes() == b"mine"
 
 

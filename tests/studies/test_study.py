@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,11 +12,21 @@ import pytest
 import torch
 
 from comper.cli import main
-from comper.errors import DivergedError, LeftOutError, LockedError, OtherVersionError, ResourceError, StoppedError, UsageError
+from comper.errors import (
+    DamagedFileError,
+    DivergedError,
+    LeftOutError,
+    LockedError,
+    OtherVersionError,
+    ResourceError,
+    StoppedError,
+    UsageError,
+)
 from comper.runs.lock import RunLock
 from comper.studies.plan import Plan, read_plan
 from comper.studies.study import StudyJob, carry_out, open_study, run_study
 from comper.training.display import Terminal
+from comper.training.loop import Loop
 from comper.training.options import RunOptions
 from comper.training.pool import Errors
 from comper.training.start import begin
@@ -112,6 +123,28 @@ def test_a_folder_with_a_run_of_other_settings_is_refused(tmp_path: Path, plan: 
     (tmp_path / "tiny.toml").write_text(TEXT.replace("frames = 100", "frames = 101"))
     with pytest.raises(UsageError, match=r"seed-0: holds a run of other settings than the plan has now\. Rename the variant"):
         open_study(read_plan(str(tmp_path / "tiny.toml")), tmp_path)
+
+
+def test_a_run_of_another_seed_in_the_place_of_a_planned_one_is_refused(tmp_path: Path, plan: Plan) -> None:
+    first, _, second, *_ = open_study(plan, tmp_path).jobs(OPTIONS, OPTIONS.torch_device())
+    carry_out(first, Terminal(False))
+    shutil.copytree(first.paths[0], second.paths[0])
+    with pytest.raises(UsageError, match=r"seed-1: holds a run of \S+ in \S+, seed 0, not the one that the plan has there"):
+        open_study(plan, tmp_path)
+    (second.paths[0] / "manifest.json").write_text("{")  # a checkpoint's copy takes its place
+    assert len(open_study(plan, tmp_path).unfinished) == len(plan.trials) - 1
+
+
+def test_a_run_of_another_seed_is_not_continued_in_the_place_of_a_planned_one(
+    tmp_path: Path, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, _, second, *_ = open_study(plan, tmp_path).jobs(OPTIONS, OPTIONS.torch_device())
+    with monkeypatch.context() as patch:
+        patch.setattr(Loop, "run", lambda *_: None)
+        carry_out(first, Terminal(False))
+    shutil.copytree(first.paths[0], second.paths[0])
+    with pytest.raises(DamagedFileError, match=r"seed-1: holds \S+/seed-0, not \S+/seed-1"):
+        carry_out(second, Terminal(False))
 
 
 def test_a_run_made_before_a_setting_was_there_is_that_of_its_plan_where_it_did_the_same(tmp_path: Path, plan: Plan) -> None:

@@ -35,7 +35,7 @@ from comper.runs.states import Nested, pack_weights
 class Recorder:
     """The one writer of a run folder: holds its lock, appends to its logs, and seals it when the trial has finished.
 
-    `Recorder.create` begins a run, `Recorder.reopen` continues one from a position in its logs.
+    `Recorder.create` begins a run, `Recorder.reopen` continues one from a position in its logs as soon as it is told to.
     """
 
     def __init__(self, path: Path, manifest: Manifest, lock: RunLock, *, seconds_before: float = 0.0):
@@ -45,6 +45,7 @@ class Recorder:
         self._began = time.monotonic() - seconds_before
         self._logs: dict[str, _Log] = {}
         self._is_begun = True
+        self._continued_at: Mapping[str, Any] | None = None
 
     @classmethod
     def create(cls, path: Path, config_text: str, manifest: Manifest) -> Recorder:
@@ -77,11 +78,16 @@ class Recorder:
 
     @classmethod
     def reopen(cls, path: Path, manifest: Manifest, lock: RunLock, saved: Mapping[str, Any]) -> Recorder:
-        """Continue a run: its logs are cut to where they were when the checkpoint was written; {} starts them again."""
+        """Continue a run from what a checkpoint keeps of it, {} from its beginning; nothing is written before `go_on`."""
         record = cls(path, manifest, lock, seconds_before=float(saved.get("wall_seconds", 0.0)))
-        record._write_manifest()
-        record._open_logs(saved.get("logs", {}))
+        record._continued_at = saved.get("logs", {})
         return record
+
+    def go_on(self) -> None:
+        """Cut the logs of a continued run to where they were when the checkpoint was written."""
+        if self._continued_at is not None:
+            self._write_manifest()
+            self._open_logs(self._continued_at)
 
     def episode(self, record: EpisodeRecord) -> None:
         """Append a finished episode."""

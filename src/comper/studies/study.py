@@ -154,6 +154,11 @@ def _is_finished(trial: PlannedTrial, path: Path) -> bool:
         manifest = Manifest.read(path)
     except DamagedFileError:
         return False  # its checkpoints may hold another copy; resuming it tells
+    if (manifest.agent, manifest.game, manifest.seed) != (trial.settings.agent_name, trial.environment.name, trial.seed):
+        raise UsageError(
+            f"{path}: holds a run of {manifest.agent} in {manifest.game}, seed {manifest.seed}, not the one that the plan has"
+            " there. Move it away, or choose another --out."
+        )
     if not _has_settings_of(trial, path, manifest):
         raise UsageError(f"{path}: holds a run of other settings than the plan has now. Rename the variant, or choose --out.")
     return manifest.is_finished

@@ -325,11 +325,20 @@ def continue_job(job: ContinueJob, audience: Audience) -> None:
     refused = dict(known)
     with ExitStack() as stack:
         runs = open_all(job.paths, own, stack, refused)
-        for group in groups_of(runs, device):
+        for run in runs:
+            with noting_refusals(refused, [run.path]):
+                _require_trial(run, job.trials[job.paths.index(run.path)])
+        for group in groups_of([run for run in runs if run.path not in refused], device):
             with noting_refusals(refused, [run.path for run in group]):
                 continue_group(group, device, job.options, own, refused, audience)
     new = {path: error for path, error in refused.items() if path not in known}
     done_or_left_out([path for path in job.paths if path not in new], new)
+
+
+def _require_trial(run: UnfinishedRun, trial: TrialStatus) -> None:
+    """Refuse a run that was put where another is expected: its manifest may have come from a checkpoint just now."""
+    if (run.manifest.game, run.manifest.seed) != (trial.environment, trial.seed):
+        raise DamagedFileError(f"{run.path}: holds {run.manifest.trial}, not {trial.environment}/seed-{trial.seed}.")
 
 
 def jobs_of(

@@ -108,6 +108,8 @@ def run_population(
         )
         for trial in saved:
             _restore(trial, members[trial.trial.number], agent, checkpointer)
+        for trial in saved:  # not before: what cannot be taken over leaves the logs as they are
+            trial.record.go_on()
         stack.enter_context(_summary_at_the_end(checkpointer, audience))
         progress = stack.enter_context(audience.watching(config.frames, agent.metric_labels))
         observers: list[Observer] = [progress, checkpointer]
