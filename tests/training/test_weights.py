@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import safetensors.numpy
 
 from comper.errors import DamagedFileError, UsageError
 from comper.runs import checkpoints
 from comper.runs.files import digest
 from comper.runs.manifest import Manifest
 from comper.runs.states import unpack_weights
+from comper.training.evaluation import load
 from comper.training.train import train
 from comper.training.weights import saved_weights, whole_checkpoints
 from tests.training.small_runs import interrupted, start
@@ -53,6 +56,23 @@ def test_final_weights_that_were_changed_are_refused(finished: Path) -> None:
     path.write_bytes(content)
     with pytest.raises(DamagedFileError, match=r"weights\.safetensors: not the file its manifest describes"):
         saved_weights(finished, Manifest.read(finished))
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (safetensors.numpy.save({"a/b": np.array([np.nan])}), r"Saved weights hold NaN or infinity \('a/b'\)"),
+        (b"none", "Saved weights cannot be read"),
+    ],
+    ids=["NaN", "no tensors"],
+)
+def test_what_is_wrong_in_final_weights_is_said_with_the_name_of_the_file(
+    finished: Path, content: bytes, complaint: str
+) -> None:
+    (finished / "weights.safetensors").write_bytes(content)
+    manifest = Manifest.read(finished)
+    with pytest.raises(DamagedFileError, match=rf"weights\.safetensors: {complaint}"):
+        saved_weights(finished, replace(manifest, files={"weights.safetensors": digest(content)}))
 
 
 def test_an_unfinished_run_has_those_of_its_newest_checkpoint_and_else_of_the_one_before(stopped: Path) -> None:
@@ -95,3 +115,16 @@ def test_weights_of_any_checkpoint_can_be_had_and_a_missing_one_names_the_others
         saved_weights(stopped, manifest, step=36)
     with pytest.raises(UsageError, match=r"It has none: .* Train with --checkpoint-period-steps N"):
         saved_weights(finished, Manifest.read(finished), step=10)
+
+
+def test_weights_that_an_agent_cannot_take_are_damage_of_their_run(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"device": "cpu", "workers": 0, "show_progress": False}
+    (run,) = train("gym:CartPole-v1", "comper", frames=60, out=tmp_path, **options)
+    path, manifest = run / "weights.safetensors", Manifest.read(run)
+    arrays = safetensors.numpy.load_file(path)
+    table = {name: np.zeros((1, a.shape[1]), a.dtype) for name, a in arrays.items() if name.startswith("graph/")}
+    arrays |= table | {"graph/visits": table["graph/visits"] - 5}
+    path.write_bytes(safetensors.numpy.save(arrays))
+    replace(manifest, files=manifest.files | {path.name: digest(path.read_bytes())}).write(run)
+    with pytest.raises(DamagedFileError, match=rf"^{run}: The saved weights cannot be taken over: .* fewer than 0 times\.$"):
+        load(run, device="cpu")
