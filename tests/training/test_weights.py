@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,11 +13,12 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from comper.errors import DamagedFileError, UsageError
+from comper.errors import DamagedFileError, ResourceError, UsageError
 from comper.runs import checkpoints
 from comper.runs.files import digest
 from comper.runs.manifest import Manifest
 from comper.runs.states import unpack_weights
+from comper.training import preflight
 from comper.training.evaluation import load
 from comper.training.train import train
 from comper.training.weights import saved_weights, whole_checkpoints
@@ -54,8 +57,31 @@ def test_final_weights_that_were_changed_are_refused(finished: Path) -> None:
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
-    with pytest.raises(DamagedFileError, match=r"weights\.safetensors: not the file its manifest describes"):
+    with pytest.raises(DamagedFileError, match=r"weights\.safetensors: not the file that was written down"):
         saved_weights(finished, Manifest.read(finished))
+
+
+def test_a_giant_that_is_not_the_file_of_the_manifest_is_never_held_in_memory(finished: Path) -> None:
+    size, path = 100_000_000, finished / "weights.safetensors"
+    os.truncate(path, size)
+    manifest = Manifest.read(finished)
+    files = {path.name: manifest.files[path.name] | {"bytes": size}}
+    tracemalloc.start()
+    with pytest.raises(DamagedFileError, match="not the file that was written down"):
+        saved_weights(finished, replace(manifest, files=files))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < size / 10
+
+
+def test_weights_for_which_memory_will_not_do_are_not_read(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    manifest = Manifest.read(finished)
+    size = manifest.files["weights.safetensors"]["bytes"]
+    monkeypatch.setattr(preflight, "available_memory", lambda: 3 * size)
+    assert saved_weights(finished, manifest)
+    monkeypatch.setattr(preflight, "available_memory", lambda: 3 * size - 1)
+    with pytest.raises(ResourceError, match=r"weights\.safetensors: reading it needs up to .* of memory, and .* are there"):
+        saved_weights(finished, manifest)
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,14 @@ from comper.agents.agent import Agent
 from comper.errors import ComperError, DamagedFileError, UsageError
 from comper.runs import checkpoints
 from comper.runs.checkpoints import Checkpoint
-from comper.runs.files import digest, read_file
+from comper.runs.files import check_digest, read_file
 from comper.runs.folder import WEIGHTS_FILE
 from comper.runs.manifest import Manifest
 from comper.runs.states import check_same_shapes, unpack, unpack_weights
+from comper.training.preflight import require_memory
+
+COPIES_HELD = 3
+"""Of a file's bytes at once, while weights are read: the file, its arrays, and those of the agent."""
 
 HOW_TO_KEEP_CHECKPOINTS = (
     "It has none: a short run writes none by itself. Train with --checkpoint-period-steps N to have one every N agent steps;"
@@ -69,13 +73,14 @@ def checkpoint_at(run: Path, step: int) -> Checkpoint:
 
 
 def _final_weights(run: Path, manifest: Manifest) -> tuple[dict[str, Any], dict[str, Any]]:
-    expected = manifest.files.get(WEIGHTS_FILE)
+    path, expected = run / WEIGHTS_FILE, manifest.files.get(WEIGHTS_FILE)
     if expected is None:
         raise UsageError(f"{run}: this agent has no weights: none of its parts has weights(trial).")
-    content = read_file(run / WEIGHTS_FILE, max_bytes=int(expected["bytes"]))
-    if digest(content) != expected:
-        raise DamagedFileError(f"{run / WEIGHTS_FILE}: not the file its manifest describes.")
-    with naming(run / WEIGHTS_FILE):
+    size = path.stat().st_size if path.is_file() else 0  # before a digest, which would take hours of a giant
+    require_memory(f"{path}: reading it", COPIES_HELD * size, "Take a machine with more memory, or other weights.")
+    check_digest(path, expected)  # before it is held in memory
+    content = read_file(path, max_bytes=int(expected["bytes"]))
+    with naming(path):
         return unpack_weights(content), {"run": str(run), "step": manifest.steps, **expected}
 
 
