@@ -61,6 +61,13 @@ def test_final_weights_that_were_changed_are_refused(finished: Path) -> None:
         saved_weights(finished, Manifest.read(finished))
 
 
+def test_final_weights_that_a_manifest_does_not_describe_are_damage(finished: Path) -> None:
+    with pytest.raises(
+        DamagedFileError, match=r"weights\.safetensors: the manifest of this finished run does not describe it"
+    ):
+        saved_weights(finished, replace(Manifest.read(finished), files={}))
+
+
 def test_a_giant_that_is_not_the_file_of_the_manifest_is_never_held_in_memory(finished: Path) -> None:
     size, path = 100_000_000, finished / "weights.safetensors"
     os.truncate(path, size)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -74,6 +75,8 @@ def checkpoint_at(run: Path, step: int) -> Checkpoint:
 
 def _final_weights(run: Path, manifest: Manifest) -> tuple[dict[str, Any], dict[str, Any]]:
     path, expected = run / WEIGHTS_FILE, manifest.files.get(WEIGHTS_FILE)
+    if expected is None and os.path.lexists(path):
+        raise DamagedFileError(f"{path}: the manifest of this finished run does not describe it.")
     if expected is None:
         raise UsageError(f"{run}: this agent has no weights: none of its parts has weights(trial).")
     size = path.stat().st_size if path.is_file() else 0  # before a digest, which would take hours of a giant
