@@ -85,3 +85,8 @@ def test_what_is_no_table_is_refused() -> None:
     ):
         with pytest.raises(ValueError, match="not a table"):
             KnownValues(**good | {name: wrong})
+
+
+def test_an_action_cannot_have_been_tried_fewer_than_0_times() -> None:
+    with pytest.raises(ValueError, match="tried fewer than 0 times"):
+        KnownValues(np.zeros((1, DIGEST_BYTES), np.uint8), np.zeros((1, 2), np.float32), np.array([[0, -1]], np.int32))

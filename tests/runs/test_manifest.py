@@ -17,7 +17,8 @@ COMPLETE = Manifest(
     cpu_capability="AVX2", identity={"rom_md5": "0" * 32}, network="my_module:make_network",
     trusted_code=["my_module:my_agent", "my_module:make_network"],
     changed={"discount": [0.5, 0.99]}, learns=True, num_scored_episodes=3, floor=21.2, population=["gym:ALE/Pong-v5/seed-3"],
-    started_from={"run": "somewhere", "step": 5}, versions={"numpy": "2.0"}, commit="0" * 40, created="2026-01-01T00:00:00",
+    started_from={"run": "some\u00a0where", "step": 5, "sha256": "5" * 64},
+    versions={"numpy": "2.0"}, commit="0" * 40, created="2026-01-01T00:00:00",
     config_sha256="1" * 64, finished="2026-01-01T01:00:00", wall_seconds=3600.5, steps=20, total_frames=100, episodes=1,
     files={"episodes.jsonl": {"lines": 1, "bytes": 5, "sha256": "2" * 64}}, source="released logs", source_file="a/b",
     source_sha256="3" * 64, remarks=["torn"], other={"unknown": [1, {"deep": None}]},
@@ -73,6 +74,15 @@ def test_what_is_no_name_is_refused(name: Any) -> None:
 def test_what_are_no_settings_is_refused(changed: Any) -> None:
     with pytest.raises(DamagedFileError, match=r"changed is .*, expected settings by name"):
         Manifest.from_json(FIRST_FORMAT | {"changed": changed}, where="it")
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [{}, {"run": "a"}, {"sha256": "0"}, *({"run": run, "sha256": "0"} for run in ("", "\0x", "\x1b[2J", 3, ["x"])), [], "a"],
+)
+def test_what_is_no_origin_of_weights_is_refused(origin: Any) -> None:
+    with pytest.raises(DamagedFileError, match=r"started_from is .*, expected a run and the digest of its weights"):
+        Manifest.from_json(FIRST_FORMAT | {"started_from": origin}, where="it")
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{", b"\xff", b"[" * 100_000, b" " * (1 << 21)])

@@ -95,12 +95,16 @@ def test_a_value_thousands_of_levels_deep_is_damage() -> None:
 
 def test_what_could_not_be_saved_is_not_read_either() -> None:
     broken = safetensors.numpy.save({"a/b": np.array([1.0, np.nan])})
-    with pytest.raises(DamagedFileError, match=r"NaN or infinity \(a/b\)"):
+    with pytest.raises(DamagedFileError, match=r"NaN or infinity \('a/b'\)"):
         unpack(broken, b'{"kinds": {}, "values": {}}')
-    with pytest.raises(DamagedFileError, match=r"NaN or infinity \(a/b\)"):
+    with pytest.raises(DamagedFileError, match=r"NaN or infinity \('a/b'\)"):
         unpack_weights(broken)
-    with pytest.raises(DamagedFileError, match=r"NaN or infinity \(x\)"):
+    with pytest.raises(DamagedFileError, match=r"NaN or infinity \('x'\)"):
         unpack(safetensors.numpy.save({}), b'{"kinds": {}, "values": {"x": Infinity}}')
+    unprintable = safetensors.numpy.save({"\x1b[2J\n": np.array([np.nan])})
+    for read in (unpack_weights, lambda content: unpack(content, b'{"kinds": {}, "values": {}}')):
+        with pytest.raises(DamagedFileError, match=r"NaN or infinity \('\\x1b\[2J\\n'\)"):
+            read(unprintable)
     for no_bytes in (np.zeros(3, np.int64), np.zeros((1, 3), np.uint8)):
         with pytest.raises(DamagedFileError, match="cannot be read"):
             unpack(safetensors.numpy.save({"a": no_bytes}), b'{"kinds": {"a": "bytes"}, "values": {}}')

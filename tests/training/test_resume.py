@@ -153,6 +153,32 @@ def test_weights_only_begins_a_new_run_that_says_where_it_is_from(
     assert json.loads((folder / "manifest.json").read_text())["status"] == "running"
 
 
+def test_weights_only_leaves_out_the_run_whose_weights_do_not_fit_and_begins_the_others(
+    tmp_path: Path, undisturbed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old = Path(shutil.copytree(undisturbed, tmp_path / "old"))
+    forge_weights(old / "seed-0", lambda arrays: arrays.update({"foo/x": np.zeros(2)}))
+    words = ["--weights-only", "--device", "cpu", "--processes", "1", "--checkpoint-period-steps", "0"]
+    assert main(["resume", str(old), "--out", str(tmp_path / "new"), *words]) == 3
+    said = capsys.readouterr().err
+    assert "1 of 2 runs could not be continued" in said
+    assert f"{old / 'seed-0'}: The saved weights are of other networks than this agent has." in said
+    made = tmp_path / "new" / RUN.parent
+    assert [path.name for path in made.iterdir()] == ["seed-1"]
+    assert json.loads((made / "seed-1" / "manifest.json").read_text())["status"] == "finished"
+
+
+def forge_weights(run: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    """Change the final weights of a run, and make its digests fit."""
+    path, manifest = run / "weights.safetensors", json.loads((run / "manifest.json").read_text())
+    arrays = safetensors.numpy.load_file(path)
+    change(arrays)
+    path.write_bytes(safetensors.numpy.save(arrays))
+    del manifest["sha256"]
+    manifest["files"][path.name] = digest(path.read_bytes())
+    (run / "manifest.json").write_text(json.dumps(sealed(manifest)))
+
+
 # States that are as they were written, digests and all, and that cannot be taken over.
 
 

@@ -37,6 +37,8 @@ class KnownValues:
         is_table = self.states.ndim == self.values.ndim == 2 and self.values.shape == self.visits.shape
         if kinds != ["uint8", "float32", "int32"] or not is_table or len(self.states) != len(self.values):
             raise ValueError("not a table of known values.")
+        if (self.visits < 0).any():
+            raise ValueError("an action of a known state was tried fewer than 0 times.")
 
     def __len__(self) -> int:
         return len(self.states)

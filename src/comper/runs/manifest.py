@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -213,6 +214,13 @@ def _are_changes(value: Any) -> bool:
     return all(part is None or isinstance(part, int | float) or _is_text(part) for part in values)
 
 
+def _is_origin(value: Any) -> bool:
+    """A folder, whose name may hold any character that does not act on a terminal, and a digest."""
+    if not (isinstance(value, dict) and isinstance(run := value.get("run"), str) and _is_text(value.get("sha256"))):
+        return False
+    return run != "" and not any(unicodedata.category(character) == "Cc" for character in run)
+
+
 def _are_digests(value: Any) -> bool:
     return isinstance(value, dict) and all(map(is_digest, value.values()))
 
@@ -229,7 +237,7 @@ _RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     **dict.fromkeys(("trusted_code", "remarks"), (_is_list_of_text, "a list of texts")),
     "population": (_are_trials, "a list of different trials"),
     **dict.fromkeys(("identity", "versions"), (_is_text_by_text, "texts by name")),
-    "started_from": (lambda value: isinstance(value, dict), "an object"),
+    "started_from": (_is_origin, "a run and the digest of its weights"),
     "changed": (_are_changes, "settings by name"),
     "learns": (lambda value: isinstance(value, bool), "true or false"),
     "num_scored_episodes": (lambda value: _is_count(value) and value > 0, "a whole number above 0"),

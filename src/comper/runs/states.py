@@ -42,7 +42,7 @@ def unpack(tensors: bytes, text: bytes) -> dict[str, Any]:
         plain = json.loads(text)
         kinds, values = dict(plain["kinds"]), dict(plain["values"])
         if (broken := _not_finite(arrays, values)) is not None:  # `pack` writes no such state
-            raise DamagedFileError(f"A saved state holds NaN or infinity ({broken}).")
+            raise DamagedFileError(f"A saved state holds NaN or infinity ({broken!r}).")
         return nest({path: _revived(array, kinds.get(path, "array")) for path, array in arrays.items()} | values)
     except (safetensors.SafetensorError, *PARSING_ERRORS) as error:
         raise DamagedFileError(f"A saved state cannot be read ({type(error).__name__}).") from None
@@ -60,7 +60,7 @@ def unpack_weights(content: bytes) -> dict[str, Any]:
     try:
         arrays = safetensors.numpy.load(content)
         if (broken := _not_finite(arrays, {})) is not None:
-            raise DamagedFileError(f"Saved weights hold NaN or infinity ({broken}).")
+            raise DamagedFileError(f"Saved weights hold NaN or infinity ({broken!r}).")
         return nest(arrays)
     except (safetensors.SafetensorError, *PARSING_ERRORS) as error:
         raise DamagedFileError(f"Saved weights cannot be read ({type(error).__name__}).") from None

@@ -20,10 +20,9 @@ from comper.memory.frames import FrameStore, ObservationHistory
 from comper.progress import show_progress as shown_progress
 from comper.runs.folder import MANIFEST_FILE, find_runs
 from comper.runs.manifest import Manifest
-from comper.runs.states import check_same_shapes
 from comper.training.options import NetworkMaker, OwnCode, RunOptions, RunSettings, recorded_environment, recorded_settings
 from comper.training.randomness import evaluation_seed, streams
-from comper.training.weights import saved_weights
+from comper.training.weights import naming, saved_weights, take_over
 
 MAX_EPISODES = 1_000_000
 MAX_DRAWN = 1_000_000
@@ -50,8 +49,7 @@ class Policy:
         setup = TrialSetup(self._frames, *self._streams[:3])
         torch_device = RunOptions(device=device).torch_device()
         self._agent = settings.agent.agent(settings.config, settings.task(info), [setup], device=torch_device)
-        check_same_shapes(weights, self._agent.weights(0))
-        self._agent.load_weights(0, weights)
+        take_over(self._agent, 0, weights)
         self._history = ObservationHistory(self._frames, settings.config.history_length)
         self._is_new = True
 
@@ -273,7 +271,8 @@ def open_policy(
             raise UsageError(f"{run}: the agent {manifest.agent} learns nothing, so all its checkpoints play alike.")
         return Policy(settings, env.info, {}, seed=seed, device=device), env
     weights, about = saved_weights(run, manifest, step=checkpoint)
-    return Policy(settings, env.info, weights, seed=seed, device=device, step=about["step"]), env
+    with naming(run):
+        return Policy(settings, env.info, weights, seed=seed, device=device, step=about["step"]), env
 
 
 def _play(policy: Policy, env: Environment, epsilon: float) -> float:

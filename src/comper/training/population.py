@@ -18,7 +18,6 @@ from comper.memory.frame_archive import FrameArchive
 from comper.memory.frames import ObservationHistory
 from comper.runs.checkpoints import Checkpoint
 from comper.runs.recorder import Recorder
-from comper.runs.states import check_same_shapes
 from comper.training.checkpointing import Checkpointer, SavedTrial
 from comper.training.display import Audience, Terminal
 from comper.training.hook_calls import HookCaller
@@ -26,6 +25,7 @@ from comper.training.loop import Loop, Observer, Trial
 from comper.training.options import RunOptions, RunSettings, outside_modules
 from comper.training.preflight import max_frames
 from comper.training.randomness import environment_seed, streams
+from comper.training.weights import take_over
 
 if TYPE_CHECKING:
     import torch
@@ -169,8 +169,7 @@ def _restore(saved: SavedTrial, member: Member, agent: Agent, checkpointer: Chec
         checkpointer.load(saved, member.files)
         member.files = None  # tens of megabytes that are in place now
     if member.weights is not None:
-        check_same_shapes(member.weights, agent.weights(saved.trial.number))
-        agent.load_weights(saved.trial.number, member.weights)
+        take_over(agent, saved.trial.number, member.weights)
 
 
 @contextmanager

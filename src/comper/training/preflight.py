@@ -100,18 +100,23 @@ def check(
     """Refuse a run for which memory or disk will not do."""
     needs = needs_of(settings, info, trials=trials, at_once=at_once, processes=processes, with_checkpoints=with_checkpoints)
     _require_disk(out)
-    memory, disk = available_memory(), available_disk(out)
-    if memory is not None and needs.memory > memory:
-        raise ResourceError(
-            f"This run needs up to {_size(needs.memory)} of memory, and {_size(max(0, memory))} are there."
-            " Take fewer --trials or --frames, or smaller batches or memories."
-        )
+    require_memory("This run", needs.memory, "Take fewer --trials or --frames, or smaller batches or memories.")
+    disk = available_disk(out)
     if needs.disk + MARGIN_BYTES > disk:
         raise ResourceError(
             f"This run needs up to {_size(needs.disk)} of disk, and {_size(max(0, disk - MARGIN_BYTES))} are free at {out}."
             " Choose another --out, fewer --trials, or --checkpoint-period-steps 0."
         )
     return needs
+
+
+def require_memory(what: str, num_bytes: int, remedy: str) -> None:
+    """Refuse what needs more memory than is there."""
+    memory = available_memory()
+    if memory is not None and num_bytes > memory:
+        raise ResourceError(
+            f"{what} needs up to {_size(num_bytes)} of memory, and {_size(max(0, memory))} are there. {remedy}"
+        )
 
 
 def allow_open_files(num_trials: int, num_workers: int) -> None:

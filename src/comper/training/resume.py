@@ -27,6 +27,7 @@ from comper.training.continuing import (
     noting_refusals,
     open_all,
 )
+from comper.training.evaluation import Policy
 from comper.training.hooks import AnyHook, checked_hooks
 from comper.training.missing import MissingMember, described, make_missing, missing_members, require_plausible
 from comper.training.options import (
@@ -40,7 +41,7 @@ from comper.training.options import (
 )
 from comper.training.start import StartingPoint
 from comper.training.train import start_runs
-from comper.training.weights import saved_weights
+from comper.training.weights import naming, saved_weights
 
 Folders = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -157,6 +158,10 @@ def resume_weights_only(
             manifest.require_this_format(path)
             settings, spec = recorded_settings(path, manifest, own), recorded_environment(manifest, own)
             point = StartingPoint(*saved_weights(path, manifest))
+            info = spec.info(settings.environment)
+            settings.check_recorded(path, info)
+            with naming(path):  # before any folder is made: an agent that cannot take them stops no other
+                Policy(settings, info, point.weights, seed=0, device="cpu")
             key = (manifest.agent, settings.parts, layout_of(manifest.game))
             groups.setdefault(key, []).append((path, settings, (spec, manifest.seed), point))
     options = RunOptions(device, workers, checkpoint_period_steps, show_progress, processes, hooks=checked_hooks(hooks))
