@@ -134,7 +134,7 @@ GRAPH = of(
     ("states of one time lend to each other", "lending.nearest(nodes[is_new], nodes[~is_new])", "lending.nearest(nodes[is_new], nodes)"),
     ("empty places lend", "(lenders != NO_NODE) & (weights > 0)", "weights > 0"),
     ("forgotten states lend", "            lenders[self._nodes[\"degree\"][lenders] == 0] = NO_NODE\n", "            pass\n"),
-    ("a reused row keeps its lenders", '"tries", "is_compared"} &', '"tries"} &'),
+    ("a reused row keeps its lenders", '"tries", "is_compared")', '"tries")'),
     ("what is lent counts as visits", 'nodes["visits"][layout.pair_node, layout.pair_action] = layout.pair_visits', 'nodes["visits"][lent.pair_node, lent.pair_action] = np.ceil(lent.pair_visits)'),
     ("what states look like is not read back", "            self._lending.look_at(compared, self.states(compared))\n", "            pass\n"),
     ("lenders are believed", '_are_within(self._nodes["lenders"][: self._end], NO_NODE, self._end)', "True"),

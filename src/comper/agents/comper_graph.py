@@ -59,9 +59,7 @@ class GraphConfig(AgentConfig):
         most=1e6,
         before=0.0,
     )
-    num_lenders: int = setting(
-        5, "D7", "with lending_reach: earlier states that a new one is compared with", most=1_000, before=5
-    )
+    num_lenders: int = setting(5, "D7", "with lending_reach: lenders that a new state finds at most", most=1_000, before=5)
     refresh_period_steps: int = setting(500, "D7", "agent steps between two times that values travel over the graph")
     refresh_passes: int = setting(60, "D7", "sweeps over the graph at a time, at most", most=100_000)
     untried: str = setting(

@@ -142,6 +142,8 @@ class TransitionGraph:
             tries=(np.int32, (num_actions,)),  # of each action, up to now
             **lending_columns,
         )
+        anew = ("degree", "value", "asked", "visits", "tries", "is_compared")
+        self._begun_anew = [name for name in anew if name in self._nodes.arrays]  # where a row is another state's from now on
         self._edges = Columns(
             source=(np.int32, ()),
             action=(np.int32, ()),
@@ -195,7 +197,7 @@ class TransitionGraph:
         node = heapq.heappop(self._free) if self._free else self._end
         self._end = max(self._end, node + 1)
         self._nodes.reserve(self._end)
-        for name in {"degree", "value", "asked", "visits", "tries", "is_compared"} & self._nodes.arrays.keys():
+        for name in self._begun_anew:
             self._nodes[name][node] = 0
         self._nodes["state"][node] = state
         self._index.update_index(node, TransitionKey(state, 0, 0.0, ()))  # it keeps the frames
