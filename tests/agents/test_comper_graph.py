@@ -17,6 +17,7 @@ from comper.agents.ddqn import DDQNAgent, DDQNConfig
 from comper.errors import UsageError
 from comper.memory.graph import Replay
 from comper.memory.transitions import Transition
+from comper.networks.histogram import HistogramNetwork
 from tests.toys import Corridor, agent_of, loop_of, setups
 
 QUICK = GraphConfig(
@@ -286,6 +287,7 @@ def test_without_the_graph_and_the_rest_it_is_double_dqn_with_steps() -> None:
         {"targets": "steps"}, {"trust_grows": "best-action", "trust": 0.6},
         {"count_bonus": 0.1, "act_with": "graph", "memory_sets": 9}, {"untried": "chosen"},
         {"prior_visits": 0.5, "all_tried": False, "duelling": False}, {"lending_reach": 2.0, "num_lenders": 3},
+        {"value_classes": 21, "value_range": 2.0}, {"value_classes": 21, "targets": "steps", "duelling": False},
     ],
 )  # fmt: skip
 def test_every_variant_trains_and_a_trial_read_back_goes_on_to_the_same_weights(changes: dict[str, Any]) -> None:
@@ -361,6 +363,32 @@ def test_a_residual_network_is_for_pictures_and_learns_from_them() -> None:
         agent.learn(t, [0])
         losses.append(agent.metrics(0)["cnn_loss"])
     assert losses[-1] < losses[0] / 10
+
+
+@pytest.mark.parametrize("targets", ["graph", "steps"])
+def test_values_are_learned_as_histograms_where_classes_are_set(targets: str) -> None:
+    traced = Traced(value_classes=21, value_range=2.0, targets=targets, memory_sets=500, num_steps=1, target_period_steps=20)
+    assert isinstance(traced.agent.q_network.population._modules[0], HistogramNetwork)
+    for t in range(10, 410):
+        traced.walk()
+        traced.agent.learn(t, [0])
+    np.testing.assert_allclose(traced.table()[:, 1], 0.9 ** np.arange(5, -1, -1), atol=0.03)
+    assert (np.abs(traced.table()) <= 2).all()
+
+
+def test_classes_are_two_and_more_and_not_for_a_network_of_ones_own_and_take_memory() -> None:
+    plain = Task((10, 10), np.dtype(np.uint8), "pixels", ("0", "1"))
+    own = dataclasses.replace(plain, make_network=lambda shape, actions: torch.nn.Linear(1, 1))
+    classes = dataclasses.replace(QUICK, value_classes=51)
+    for config, task in ((classes, own), (dataclasses.replace(QUICK, value_classes=1), plain)):
+        with pytest.raises(UsageError, match="--value-classes 0"):
+            GraphAgent.check(config, task)
+    GraphAgent.check(classes, plain)
+    GraphAgent.check(QUICK, own)
+    without, estimate = (GraphAgent.memory_estimate(config, plain) for config in (QUICK, classes))
+    assert estimate.batch_bytes >= without.batch_bytes + 256 * 2 * 51 * 4 * 5, "what is asked about 256 states"
+    last_layer = (2 + 1) * (128 + 1)
+    assert estimate.network_bytes == without.network_bytes + 4 * 4 * last_layer * (51 - 1)
 
 
 def test_only_pictures_of_bytes_are_shrunk_and_only_as_far_as_they_have_pixels() -> None:

@@ -177,7 +177,7 @@ GRAPH = of(
     ("the network is never asked", 'is_asked = c.act_with == "both" or any(found is None or not found.visits.all() for found in known)', "is_asked = False"),
     ("the network is asked where its word counts for nothing", "any(found is None or not found.visits.all() for found in known)", "True"),
     ("a residual network for anything", "if config.residual_width and not (", "if False and not ("),
-    ("residual_width is ignored", "residual_width=config.residual_width)}", "residual_width=0)}"),
+    ("residual_width is ignored", "residual_width=c.residual_width", "residual_width=0"),
     ("the graph alone", '        if self.config.act_with == "both":\n', "        if False:\n"),
     ("lending_reach is ignored", "lending_reach=config.lending_reach,", "lending_reach=0.0,"),
     ("num_lenders is ignored", "num_lenders=config.num_lenders,", "num_lenders=5,"),

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 ASKED_AT_A_TIME = 256
 """Stacked networks answer about a multiple of so many states, so that their calls have one shape."""
+NUMBERS_OF_A_CLASS = 8
+"""Held at once, at most, for each class of each histogram of an update."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,6 +123,22 @@ class GraphConfig(AgentConfig):
         before=0,
     )
     duelling: bool = setting(True, "D7", "the network's output is a value of the state and an advantage of each action")
+    value_classes: int = setting(
+        0,
+        "D7",
+        "0: values are learned by Huber's loss; 2 and more: as histograms of so many classes, by cross-entropy",
+        least=0,
+        most=1_001,
+        before=0,
+    )
+    value_range: float = setting(
+        10.0,
+        "D7",
+        "with value_classes: the outermost classes are ± this; values beyond count as these",
+        above=0,
+        most=1e6,
+        before=10.0,
+    )
     shift_pixels: int = setting(0, "D7", "replayed pictures are moved at random by so many pixels at most", least=0, most=64)
     step_size: float = setting(0.00025, "D7", "Adam's step size", above=0, most=1_000, synonyms=("lr", "learning_rate"))
     adam_epsilon: float = setting(1.5e-4, "D7", "constant added to the root in Adam", above=0)
@@ -199,7 +217,8 @@ class GraphAgent(Agent):
         self.explorer = HeldExploration([trial.exploration for trial in trials], task.num_actions, config.held_steps)
         adam = Adam(step_size=config.step_size, epsilon=config.adam_epsilon)
         network, rngs = self.networks(config, task)["CNN"], [trial.weights for trial in trials]
-        self.q_network = ValueLearner(network, self.bank, rngs, loss="huber", optimiser=adam)
+        loss = "classes" if config.value_classes else "huber"
+        self.q_network = ValueLearner(network, self.bank, rngs, loss=loss, optimiser=adam)
         parts: dict[str, Part] = {"q_network": self.q_network, "explorer": self.explorer}
         if config.targets == "graph":
             self.graphs = TransitionGraphs([_graph(config, task, trial) for trial in trials], self._sampling)
@@ -369,6 +388,10 @@ class GraphAgent(Agent):
             )
         if config.residual_width and not (is_picture and len(task.observation_shape) <= 3 and task.make_network is None):
             raise UsageError("residual_width is for pictures and for a network that is not your own: use --residual-width 0.")
+        if config.value_classes == 1:
+            raise UsageError("value_classes = 1: one class says nothing; use --value-classes 0, or 2 and more.")
+        if config.value_classes and task.make_network is not None:
+            raise UsageError("value_classes is for a network that is not your own: use --value-classes 0.")
         if config.similarity_cells and config.similarity_threshold:
             raise UsageError("States are joined by similarity_cells or by similarity_threshold: leave one of them 0.")
         if config.lending_reach and config.count_bonus:
@@ -376,8 +399,12 @@ class GraphAgent(Agent):
 
     @classmethod
     def networks(cls, config: GraphConfig, task: Task) -> dict[str, NetworkFactory]:
-        """DQN's network or a residual one, with a duelling output unless it is switched off."""
-        return {"CNN": task.q_network(config.history_length, duelling=config.duelling, residual_width=config.residual_width)}
+        """DQN's network or a residual one, with a duelling output unless it is switched off, of values or histograms."""
+        from comper.networks.histogram import with_histograms
+
+        c = config
+        network = task.q_network(c.history_length, duelling=c.duelling, residual_width=c.residual_width)
+        return {"CNN": with_histograms(network, c.value_classes, c.value_range) if c.value_classes else network}
 
     @classmethod
     def memory_estimate(cls, config: GraphConfig, task: Task) -> MemoryEstimate:
@@ -387,6 +414,9 @@ class GraphAgent(Agent):
         node = 4 * config.history_length + 16 * task.num_actions + 20 + 250
         weights = 4 * num_parameters(cls.networks(config, task)["CNN"])
         batch = config.batch_size * task.state_bytes(config.history_length, residual_width=config.residual_width)
+        if config.value_classes:  # of each class some numbers, where the network learns and where it is asked
+            num_histograms = max(config.batch_size, ASKED_AT_A_TIME) * task.num_actions
+            batch += 4 * NUMBERS_OF_A_CLASS * config.value_classes * num_histograms
         tables = config.memory_sets * (BYTES_PER_EDGE + node)
         if config.lending_reach:
             size = feature_type(task.observation_dtype).itemsize

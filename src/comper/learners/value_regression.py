@@ -9,11 +9,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from comper.learners.frame_bank import FrameBank
 from comper.learners.learner import LossFunction, Network, QLearner
+from comper.learners.optimisers import Rule
+from comper.networks.stacking import NetworkFactory
 
 
 class ValueLearner(QLearner):
     """The networks Q(s, ·; Θ) of T trials, fitted to values of several actions of a state at once."""
+
+    def __init__(
+        self, network: NetworkFactory, bank: FrameBank, rngs: Sequence[np.random.Generator], *, loss: str, optimiser: Rule
+    ):
+        super().__init__(network, bank, rngs, loss=loss, optimiser=optimiser)
+        self._weighted_loss = WEIGHTED_LOSSES[loss]
 
     def fit_values(
         self, frames: Tensor, targets: NDArray[np.float32], weights: NDArray[np.float32], trials: Sequence[int]
@@ -23,7 +32,7 @@ class ValueLearner(QLearner):
         Return Q(s, ·) as it was before, (n, B, A).
         """
         inputs = (frames, self._bank.tensor(targets), self._bank.tensor(weights))
-        losses, q = self._update(weighted_huber_loss, *inputs, trials=trials)
+        losses, q = self._update(self._weighted_loss, *inputs, trials=trials)
         self.loss.add(losses / targets.shape[1], trials)
         return q
 
@@ -52,6 +61,15 @@ def weighted_huber_loss(network: Network, s: Tensor, targets: Tensor, weights: T
     q = network(s)
     losses = weights * torch.nn.functional.huber_loss(q, targets, reduction="none")
     return losses.sum((-2, -1)), q
+
+
+def weighted_class_loss(network: Network, s: Tensor, targets: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+    """The same of the cross-entropy of histograms of values with those of the targets, for a `HistogramNetwork`."""
+    q, losses = network(s, targets).unbind(-1)
+    return (weights * losses).sum((-2, -1)), q
+
+
+WEIGHTED_LOSSES: dict[str, LossFunction] = {"huber": weighted_huber_loss, "classes": weighted_class_loss}
 
 
 def shifted(frames: Tensor, shifts: Tensor) -> Tensor:
