@@ -31,6 +31,8 @@ READINGS: dict[str, dict[str, Any]] = {
     "min-max": {"input_scale": "minmax", "rtm": "replace", "qlstm_mean_square_start": 1.0},
 }
 CONFIGS = {"comper-single": COMPER, "dqn": DQN, "ddqn": DDQN, "comper": GRAPH}
+CLASSES: dict[str, dict[str, Any]] = {"classes": {}, "classes of steps": {"targets": "steps", "target_period_steps": 20}}
+CONFIGS |= {name: dataclasses.replace(GRAPH, value_classes=21, **changes) for name, changes in CLASSES.items()}
 CONFIGS |= {name: dataclasses.replace(COMPER, **changes) for name, changes in READINGS.items()}
 
 

@@ -14,6 +14,7 @@ from comper.learners.value_regression import ValueLearner, shifted, weighted_cla
 from comper.memory.frames import FrameStore
 from comper.memory.transitions import Batch
 from comper.networks.cnn import ObservationSpec, make_q_network
+from comper.networks.graphs import WARM_UP_CALLS
 from comper.networks.histogram import with_histograms
 from comper.networks.stacking import Population
 
@@ -67,6 +68,30 @@ def test_the_loss_of_classes_is_the_weighted_sum_of_cross_entropies() -> None:
     assert q.tolist() == [[1.0, 2.0], [3.0, 4.0]]
     stacked, _ = weighted_class_loss(lambda s, targets: answers[None], torch.zeros(1, 2), torch.zeros(1, 2, 2), weights[None])
     assert stacked.tolist() == [loss]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+@pytest.mark.gpu
+def test_updates_of_classes_replayed_on_a_gpu_are_those_of_a_cpu() -> None:
+    rng, shape = np.random.default_rng(0), (10, 10, 4)
+    network = with_histograms(make_q_network(ObservationSpec(shape), 6, duelling=True), 21, 5.0)
+    on_gpu, on_cpu = (
+        ValueLearner(
+            network,
+            FrameBank([FrameStore(shape, np.bool_)] * 2, torch.device(device)),
+            [np.random.default_rng(seed) for seed in range(2)],
+            loss="classes",
+            optimiser=Adam(step_size=0.001),
+        )
+        for device in ("cuda", "cpu")
+    )
+    for _ in range(WARM_UP_CALLS + 4):
+        frames = torch.from_numpy(rng.random((2, 32, 1, *shape)) < 0.1)
+        targets = rng.normal(scale=2, size=(2, 32, 6)).astype(np.float32)
+        weights = (rng.random((2, 32, 6)) < 0.5).astype(np.float32)
+        q = on_gpu.fit_values(frames.cuda(), targets, weights, [0, 1])
+        torch.testing.assert_close(q.cpu(), on_cpu.fit_values(frames, targets, weights, [0, 1]), rtol=1e-2, atol=1e-2)
+    assert on_gpu.loss.read(1) == pytest.approx(on_cpu.loss.read(1), rel=1e-3)
 
 
 def test_an_update_without_autograd_has_the_bits_of_one_with_it(monkeypatch: pytest.MonkeyPatch) -> None:

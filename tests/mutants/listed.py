@@ -178,6 +178,11 @@ GRAPH = of(
     ("the network is asked where its word counts for nothing", "any(found is None or not found.visits.all() for found in known)", "True"),
     ("a residual network for anything", "if config.residual_width and not (", "if False and not ("),
     ("residual_width is ignored", "residual_width=c.residual_width", "residual_width=0"),
+    ("a network of one's own gets classes", "if config.value_classes and task.make_network is not None:", "if False:"),
+    ("one class", "if config.value_classes == 1:", "if False:"),
+    ("value_classes is ignored", "if c.value_classes else network", "if False else network"),
+    ("value_range is ignored", "c.value_classes, c.value_range", "c.value_classes, 10.0"),
+    ("classes take no memory", "            batch += 4 * NUMBERS", "            _ = 4 * NUMBERS"),
     ("the graph alone", '        if self.config.act_with == "both":\n', "        if False:\n"),
     ("lending_reach is ignored", "lending_reach=config.lending_reach,", "lending_reach=0.0,"),
     ("num_lenders is ignored", "num_lenders=config.num_lenders,", "num_lenders=5,"),
@@ -282,9 +287,19 @@ LEARNERS = of(
     ("actions that were not tried are fitted", "weights * (q - targets).clamp_", "(q - targets).clamp_"),
     ("any loss has the gradients of this one", "if loss_function is weighted_huber_loss:", "if len(inputs) == 3:"),
     ("gradients without autograd change nothing", "        self._optimiser.step(group, gradients)\n", ""),
+    ("classes of actions that were not tried are fitted", "(weights * losses).sum", "losses.sum"),
 )  # fmt: skip
 
 NETWORKS = of(
+    "networks/histogram.py", "networks/test_histogram.py",
+    ("a target beyond the range is lost", "targets.clamp(-value_range, value_range)", "targets"),
+    ("a wider curve around targets", "WIDTHS_OF_A_CLASS = 0.75", "WIDTHS_OF_A_CLASS = 1.0"),
+    ("the parts do not add up to 1", " / (below[..., -1:] - below[..., :1])", " / 2"),
+    ("edges where centres belong", "end = value_range + width / 2", "end = value_range"),
+    ("advantages have any mean", "value + advantages - advantages.mean(-2, keepdim=True)", "value + advantages"),
+    ("advantages are compared within a histogram", "advantages.mean(-2,", "advantages.mean(-1,"),
+    ("a duelling output like any other", "isinstance(last, Duelling)", "False"),
+) + of(
     "networks/residual.py", "networks/test_residual.py",
     ("nothing is added", "x = x + self.Conv3.forward", "x = self.Conv3.forward"),
     ("no ReLU between convolutions", "self.Conv4.forward(x.relu()).relu()", "self.Conv4.forward(x.relu())"),

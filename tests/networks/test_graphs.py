@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from comper.networks.cnn import ObservationSpec, make_q_network
 from comper.networks.graphs import WARM_UP_CALLS, GraphedFunction
+from comper.networks.histogram import with_histograms
 from comper.networks.stacking import NetworkFactory, Population
 from tests.networks.static_recording import record_on_the_cpu
 
@@ -41,7 +42,15 @@ def users_network() -> nn.Module:
 
 @needs_cuda
 @pytest.mark.gpu
-@pytest.mark.parametrize("make", [make_q_network(ObservationSpec((84, 84)), 18), users_network], ids=["ours", "a user's"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        make_q_network(ObservationSpec((84, 84)), 18),
+        with_histograms(make_q_network(ObservationSpec((84, 84)), 18, duelling=True), 51, 10.0),
+        users_network,
+    ],
+    ids=["ours", "with classes", "a user's"],
+)
 def test_replays_on_a_gpu_equal_what_a_cpu_computes(make: NetworkFactory) -> None:
     seeds = range(3)
     on_gpu, on_cpu = (

@@ -71,9 +71,8 @@ def test_values_and_cross_entropies_are_those_of_a_plain_loop(name: str, duellin
     check_q_network(make, shape, NUM_ACTIONS)
     module = started_module(make, np.random.default_rng(0))
     assert isinstance(module, HistogramNetwork)
-    with torch.no_grad():
-        for parameter in module.parameters():  # biases that are not zero, logits that are not small
-            parameter += 0.05 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1))
+    for parameter in module.parameters():  # biases that are not zero, logits that are not small
+        parameter.data += 0.05 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1))
     states, targets = pixels(4, *shape), torch.tensor([0.3, -4.9, 99.0, 2.5])
     answers, outputs = module(states, targets[:, None]), module.network(states)
     assert torch.equal(module(states), answers[..., 0])
