@@ -46,17 +46,17 @@ class HistogramNetwork(nn.Module):
         """
         log_p = self._logits(frames).log_softmax(-1)
         centres = torch.linspace(-self._range, self._range, self._num_classes, device=log_p.device)
-        q = (log_p.exp() * centres).sum(-1)
         if targets is None:
-            return q
+            return (log_p.exp() * centres).sum(-1)
+        q = (log_p.detach().exp() * centres).sum(-1)
         wanted = histograms(targets, self._num_classes, self._range)
-        return torch.stack((q.detach(), -(wanted * log_p).sum(-1)), -1)
+        return torch.stack((q, -(wanted * log_p).sum(-1)), -1)
 
     def _logits(self, frames: Tensor) -> Tensor:
         y: Tensor = self.network(frames).unflatten(-1, (-1, self._num_classes))
         if not self._duelling:
             return y
-        value, advantages = y[..., :1, :], y[..., 1:, :]
+        value, advantages = y.split_with_sizes((1, y.shape[-2] - 1), -2)
         return value + advantages - advantages.mean(-2, keepdim=True)
 
 
