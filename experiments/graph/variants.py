@@ -4,6 +4,7 @@ python experiments/graph/variants.py                                  # comper, 
 python experiments/graph/variants.py --stage tune                     # which settings it should have, chosen before
 python experiments/graph/variants.py --stage ablations                # one part changed at a time, on three tasks
 python experiments/graph/variants.py --stage atari-tune               # candidates for Atari
+python experiments/graph/variants.py --stage exploration              # how fast ε should fall
 python experiments/graph/variants.py --stage lending                  # states that lend, where little recurs
 python experiments/graph/variants.py --small                          # three tasks, three seeds: minutes on two cores
 python experiments/graph/variants.py --plan > experiments/graph/study.toml             # for `comper study`
@@ -74,6 +75,12 @@ ABLATIONS: Agents = {
 ABLATION_TASKS = ("minatar:breakout", "minigrid:DoorKey-6x6-v0", "minatar:space_invaders")
 """Two where the graph decides, and one in which little recurs."""
 
+EXPLORATION: Agents = {
+    f"epsilon-{end}-in-{frames}": ("comper", {"epsilon_end": end, "epsilon_decay_frames": frames})
+    for end, frames in ((0.05, 20_000), (0.05, 10_000), (0.05, 5_000), (0.05, 2_500), (0.01, 5_000))
+}
+"""How fast ε falls; the first is that of the study."""
+
 LENDING: Agents = {
     "comper": ("comper", {}),
     "lent-half": ("comper", {"lending_reach": 0.5}),
@@ -98,6 +105,7 @@ CHOSEN = SHIFTS | NEAR | LESS_RANDOM | {"trust": 0.9}
 """What `comper` has in Atari games since."""
 FRESH = {"asked_states": 100_000}
 """The network is asked about every state before values travel."""
+KEPT, AVERAGE, NORMALISED = {"switch_margin": 0.5}, {"average_rate": 0.005}, RESIDUAL | {"normalised": True}
 ATARI_TUNE: Agents = {
     "shifts": ("comper", SHIFTS),
     "shifts-4-updates": ("comper", FOUR),
@@ -125,10 +133,19 @@ ATARI_TUNE: Agents = {
     "fresh-held": ("comper", CHOSEN | FRESH | {"held_steps": 100}),
     "fresh-lent-1": ("comper", CHOSEN | FRESH | {"lending_reach": 1.0}),
     "fresh-lent-3": ("comper", CHOSEN | FRESH | {"lending_reach": 3.0}),
+    "chosen-margin-0.25": ("comper", CHOSEN | {"switch_margin": 0.25}),
+    "chosen-margin-0.5": ("comper", CHOSEN | KEPT),
+    "chosen-average": ("comper", CHOSEN | AVERAGE),
+    "chosen-average-margin-0.5": ("comper", CHOSEN | AVERAGE | KEPT),
+    "chosen-surprise": ("comper", CHOSEN | {"replay": "surprise"}),
+    "chosen-residual-margin-0.5": ("comper", CHOSEN | RESIDUAL | KEPT),
+    "chosen-residual-normalised": ("comper", CHOSEN | NORMALISED),
+    "chosen-residual-normalised-average": ("comper", CHOSEN | NORMALISED | AVERAGE),
     "residual": ("comper", SHIFTS | RESIDUAL),
     "residual-discount-0.97": ("comper", SHIFTS | RESIDUAL | NEAR),
     "residual-discount-0.97-less-random": ("comper", SHIFTS | RESIDUAL | NEAR | LESS_RANDOM),
 }
+STAGES = ("study", "tune", "ablations", "atari-tune", "lending", "exploration")
 
 
 def atari_tune() -> list[Population]:
@@ -143,9 +160,10 @@ def populations(stage: str, *, small: bool) -> list[Population]:
     """Every agent in every task of a stage."""
     if stage == "atari-tune":
         return atari_tune()
-    if stage == "tune":
-        every = [(task, name) for task in TUNE_TASKS for name in TUNE]
-        return [population(task, f"tune/{name}", TUNE[name], TUNE_SETTINGS, TUNE_SEEDS, 50_000) for task, name in every]
+    if stage in ("tune", "exploration"):
+        agents = TUNE if stage == "tune" else EXPLORATION
+        every = [(task, name) for task in TUNE_TASKS for name in agents]
+        return [population(task, f"{stage}/{name}", agents[name], TUNE_SETTINGS, TUNE_SEEDS, 50_000) for task, name in every]
     if stage == "lending":
         every = [(task, name) for task in LENDING_TASKS for name in LENDING]
         return [
@@ -161,7 +179,7 @@ def populations(stage: str, *, small: bool) -> list[Population]:
 def main() -> None:
     """Print the commands."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--stage", choices=("tune", "study", "ablations", "atari-tune", "lending"), default="study")
+    parser.add_argument("--stage", choices=STAGES, default="study")
     add_flags(parser)
     args = parser.parse_args()
     show(populations(args.stage, small=args.small), args)

@@ -47,7 +47,13 @@ class Task:
         return 0 if self.make_network is not None else _state_bytes(self, history_length, residual_width)
 
     def q_network(
-        self, history_length: int, *, first_bias: bool = True, duelling: bool = False, residual_width: int = 0
+        self,
+        history_length: int,
+        *,
+        first_bias: bool = True,
+        duelling: bool = False,
+        residual_width: int = 0,
+        normalised: bool = False,
     ) -> NetworkFactory:
         """The user's own network, or one that fits the observations; with a `residual_width` IMPALA's, so wide."""
         from comper.networks.cnn import ObservationSpec, make_q_network
@@ -57,7 +63,9 @@ class Task:
             return partial(self.make_network, (history_length, *self.observation_shape), self.num_actions)
         observation = ObservationSpec(self.observation_shape, history_length, kind=self.observation_kind)
         if residual_width:
-            return make_residual_network(residual_width, observation, self.num_actions, duelling=duelling)
+            return make_residual_network(
+                residual_width, observation, self.num_actions, duelling=duelling, normalised=normalised
+            )
         return make_q_network(observation, self.num_actions, first_bias=first_bias, duelling=duelling)
 
 

@@ -18,11 +18,11 @@ HIDDEN_UNITS = 512
 
 
 def make_residual_network(
-    width: int, observation: ObservationSpec, num_actions: int, *, duelling: bool = False
+    width: int, observation: ObservationSpec, num_actions: int, *, duelling: bool = False, normalised: bool = False
 ) -> QNetworkFactory:
     """A residual CNN, `width` times as wide as IMPALA's."""
     height, columns, channels = observation.image_size
-    make = partial(ResidualCNN, width, observation, num_actions, duelling=duelling)
+    make = partial(ResidualCNN, width, observation, num_actions, duelling=duelling, normalised=normalised)
     return QNetworkFactory(f"residual CNN for {height}x{columns}x{channels} pixels", make)
 
 
@@ -69,8 +69,17 @@ class ResidualCNN(nn.Module):
 
     takes_trial_axis = True
 
-    def __init__(self, width: int, observation: ObservationSpec, num_actions: int, *, duelling: bool = False):
+    def __init__(
+        self,
+        width: int,
+        observation: ObservationSpec,
+        num_actions: int,
+        *,
+        duelling: bool = False,
+        normalised: bool = False,
+    ):
         super().__init__()
+        self._normalised = normalised
         self._channel_axis = observation.channel_axis
         height, columns, channels = observation.image_size
         for number, filters in enumerate(FILTERS, start=1):
@@ -93,7 +102,12 @@ class ResidualCNN(nn.Module):
                 x = stage.forward(x)
         x = x.relu().float()
         x = x.reshape(len(x), len(images), -1).movedim(1, 0) if is_stacked else x.flatten(1)
-        return self.Dense2.forward(self.Dense1.forward(x).relu())
+        hidden = self.Dense1.forward(self._norm(x))
+        return self.Dense2.forward(self._norm(hidden).relu())
+
+    def _norm(self, x: Tensor) -> Tensor:
+        """Layer norm without weights of its own (Ba et al. 2016): mean 0 and variance 1 in every state."""
+        return F.layer_norm(x, x.shape[-1:]) if self._normalised else x
 
     def _images(self, frames: Tensor) -> Tensor:
         """(..., history, H, W), (..., history, H, W, C) or (..., history, C, H, W) as floats (..., channels, H, W)."""
