@@ -304,7 +304,7 @@ NETWORKS = of(
     ("nothing is added", "x = x + self.Conv3.forward", "x = self.Conv3.forward"),
     ("no ReLU between convolutions", "self.Conv4.forward(x.relu()).relu()", "self.Conv4.forward(x.relu())"),
     ("no ReLU before the hidden layer", "x = x.relu().float()", "x = x.float()"),
-    ("no ReLU after the hidden layer", "self.Dense1.forward(x).relu()", "self.Dense1.forward(x)"),
+    ("no ReLU after the hidden layer", "self._norm(hidden).relu()", "self._norm(hidden)"),
     ("pixels are not scaled", "return as_floats(frames)", "return frames.float()"),
     ("all trials have the first one's filters", "self.weight.flatten(0, 1)", "self.weight[:1].expand_as(self.weight).flatten(0, 1)"),
     ("trials are mixed", "x.reshape(len(x), len(images), -1).movedim(1, 0)", "x.reshape(len(images), len(x), -1)"),
