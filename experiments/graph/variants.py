@@ -106,6 +106,7 @@ CHOSEN = SHIFTS | NEAR | LESS_RANDOM | {"trust": 0.9}
 FRESH = {"asked_states": 100_000}
 """The network is asked about every state before values travel."""
 KEPT, AVERAGE, NORMALISED = {"switch_margin": 0.5}, {"average_rate": 0.005}, RESIDUAL | {"normalised": True}
+CLASSES = {"value_classes": 51}
 ATARI_TUNE: Agents = {
     "shifts": ("comper", SHIFTS),
     "shifts-4-updates": ("comper", FOUR),
@@ -141,6 +142,8 @@ ATARI_TUNE: Agents = {
     "chosen-residual-margin-0.5": ("comper", CHOSEN | RESIDUAL | KEPT),
     "chosen-residual-normalised": ("comper", CHOSEN | NORMALISED),
     "chosen-residual-normalised-average": ("comper", CHOSEN | NORMALISED | AVERAGE),
+    "chosen-residual-classes": ("comper", CHOSEN | RESIDUAL | CLASSES),
+    "chosen-residual-all": ("comper", CHOSEN | NORMALISED | AVERAGE | CLASSES),
     "residual": ("comper", SHIFTS | RESIDUAL),
     "residual-discount-0.97": ("comper", SHIFTS | RESIDUAL | NEAR),
     "residual-discount-0.97-less-random": ("comper", SHIFTS | RESIDUAL | NEAR | LESS_RANDOM),
