@@ -5,6 +5,7 @@ python experiments/graph/variants.py --stage tune                     # which se
 python experiments/graph/variants.py --stage ablations                # one part changed at a time, on three tasks
 python experiments/graph/variants.py --stage atari-tune               # candidates for Atari
 python experiments/graph/variants.py --stage exploration              # how fast ε should fall
+python experiments/graph/variants.py --stage pace                     # the first steps with comper's own pace
 python experiments/graph/variants.py --stage lending                  # states that lend, where little recurs
 python experiments/graph/variants.py --small                          # three tasks, three seeds: minutes on two cores
 python experiments/graph/variants.py --plan > experiments/graph/study.toml             # for `comper study`
@@ -81,6 +82,11 @@ EXPLORATION: Agents = {
 }
 """How fast ε falls; the first is that of the study."""
 
+PACE: Agents = {
+    "own-pace": ("comper", {"train_period_steps": 2, "epsilon_end": 0.01, "epsilon_decay_frames": 10_000}),
+}
+"""What `comper` does where nothing else is asked for."""
+
 LENDING: Agents = {
     "comper": ("comper", {}),
     "lent-half": ("comper", {"lending_reach": 0.5}),
@@ -148,7 +154,7 @@ ATARI_TUNE: Agents = {
     "residual-discount-0.97": ("comper", SHIFTS | RESIDUAL | NEAR),
     "residual-discount-0.97-less-random": ("comper", SHIFTS | RESIDUAL | NEAR | LESS_RANDOM),
 }
-STAGES = ("study", "tune", "ablations", "atari-tune", "lending", "exploration")
+STAGES = ("study", "tune", "ablations", "atari-tune", "lending", "exploration", "pace")
 
 
 def atari_tune() -> list[Population]:
@@ -167,6 +173,9 @@ def populations(stage: str, *, small: bool) -> list[Population]:
         agents = TUNE if stage == "tune" else EXPLORATION
         every = [(task, name) for task in TUNE_TASKS for name in agents]
         return [population(task, f"{stage}/{name}", agents[name], TUNE_SETTINGS, TUNE_SEEDS, 50_000) for task, name in every]
+    if stage == "pace":
+        every = [(task, name) for task in MINATAR + MINIGRID for name in PACE]
+        return [population(task, f"pace/{name}", PACE[name], EQUAL, range(5), 20_000) for task, name in every]
     if stage == "lending":
         every = [(task, name) for task in LENDING_TASKS for name in LENDING]
         return [
