@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from experiments import run_commands
 from experiments.graph import analyse as graph
+from experiments.graph import first_frames, pace
 from experiments.graph import variants as graph_variants
 from experiments.premise import analyse as premise
 from experiments.premise import recurrence
@@ -117,7 +118,7 @@ def test_comper_is_studied_in_the_same_tasks_with_the_same_budget_and_every_part
     for name, config in zip(graph_variants.ABLATIONS, changed, strict=True):
         parts = [key for key, value in vars(config).items() if value != getattr(before, key)]
         assert len(parts) == 1, f"{name} changes {parts}"
-    for stage in ("tune", "ablations", "atari-tune", "lending"):
+    for stage in graph_variants.STAGES[1:]:
         for population in graph_variants.populations(stage, small=False):
             settings_of(population.command)
 
@@ -308,6 +309,49 @@ def test_the_graph_study_is_analysed_by_hand(make_run: MakeRun, tmp_path: Path) 
     assert together["comper", 50]["tasks"] == "1"
     for name in ("learning_curves", "together"):
         assert (tmp_path / "out" / f"{name}.png").stat().st_size > 1_000
+
+
+def test_candidates_are_compared_over_their_first_frames_also_those_that_were_stopped(
+    make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = floor_at(load_floors(), "asterix", 5).random.mean  # type: ignore[union-attr]
+    whole, stopped = [random + 10.0] * 15 + [9_999.0] * 5, [random + 40.0] * 20
+    make_run("comper", "asterix", 0, whole, out=tmp_path / "runs" / "whole")
+    folder = make_run("comper", "asterix", 0, stopped, out=tmp_path / "runs" / "stopped")
+    log = folder / "episodes.jsonl"
+    lines = log.read_text(encoding="utf-8").splitlines()
+    log.write_text("\n".join(lines[:16]) + "\n", encoding="utf-8")
+    frames = json.loads(lines[14])["total_frames"]  # the first that scores 9,999 ends later
+    arguments = ["first_frames.py", str(tmp_path / "runs"), "--frames", str(frames), "--out", str(tmp_path / "out.csv")]
+    monkeypatch.setattr(sys, "argv", arguments)
+    list(first_frames.main())
+    shares = {row["variant"]: float(row["asterix"]) for row in table(tmp_path / "out.csv")}
+    assert shares == pytest.approx({"stopped": 1.0, "whole": 0.25})
+    monkeypatch.setattr(sys, "argv", [*arguments, "--scores"])
+    list(first_frames.main())
+    scores = {row["variant"]: float(row["score"]) for row in table(tmp_path / "out.csv")}
+    assert scores == pytest.approx({"stopped": random + 40, "whole": random + 10}, rel=1e-5)
+
+
+def test_the_pace_is_measured_on_the_scale_of_the_study(
+    make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    low = floor_at(load_floors(), "asterix", 5).value  # type: ignore[union-attr]
+    for seed in (0, 1):
+        make_run("dqn", "asterix", seed, [low] * 10 + [low + 50.0] * 10, out=tmp_path / "study" / "dqn")
+        make_run("comper", "asterix", seed, [low + 100.0] * 20, out=tmp_path / "study" / "comper")
+        make_run("comper", "asterix", seed, [low] * 5 + [low + 60.0] * 15, out=tmp_path / "early" / "own")
+    monkeypatch.setattr(pace, "STEPS", 2_000)  # a run of `make_run` has 2,000 frames
+    monkeypatch.setattr(pace, "NUM_WINDOWS", 4)
+    monkeypatch.setattr(sys, "argv", ["pace.py", str(tmp_path / "early"), str(tmp_path / "study"), "--out", str(tmp_path)])
+    said = list(pace.main())
+    assert said[0] == "dqn ends at 0.500"
+    assert "own: reaches it in the window up to 1,000" in said
+    assert "dqn: reaches it in the window up to 1,500" in said
+    rows = {(row["agent"], row["steps, up to"]): float(row["value"]) for row in table(tmp_path / "pace.csv")}
+    assert rows["own", "500"] == 0.0
+    assert rows["own", "1000"] == pytest.approx(0.6)
+    assert rows["comper", "500"] == 1.0
 
 
 def test_shares_and_distances_of_transitions_by_hand() -> None:

@@ -24,6 +24,7 @@ from experiments.study_tables import Row, exit_code_of, write_csv
 from comper.environments.floors import load_floors
 from comper.errors import UsageError
 from comper.protocol import num_scored_episodes
+from comper.report import statistics
 
 Episodes = tuple[NDArray[np.int64], NDArray[np.float64]]
 """When each episode ended, in frames, and its score."""
@@ -78,7 +79,8 @@ def score_rows(candidates: dict[str, dict[str, list[Episodes]]]) -> Iterator[Row
     for name, games in candidates.items():
         for game, trials in games.items():
             scores = np.array([last(game, episodes) for episodes in trials])
-            yield {"variant": name, "game": game, "trials": len(scores), "score": scores.mean(), "sd": scores.std(ddof=1)}
+            spread = statistics.sample_deviation(scores)
+            yield {"variant": name, "game": game, "trials": len(scores), "score": float(scores.mean()), "sd": spread}
 
 
 def main() -> Iterator[str]:

@@ -111,8 +111,7 @@ CHOSEN = SHIFTS | NEAR | LESS_RANDOM | {"trust": 0.9}
 """What `comper` has in Atari games since."""
 FRESH = {"asked_states": 100_000}
 """The network is asked about every state before values travel."""
-KEPT, AVERAGE, NORMALISED = {"switch_margin": 0.5}, {"average_rate": 0.005}, RESIDUAL | {"normalised": True}
-CLASSES = {"value_classes": 51}
+NORMALISED, CLASSES = RESIDUAL | {"normalised": True}, RESIDUAL | {"value_classes": 51}
 ATARI_TUNE: Agents = {
     "shifts": ("comper", SHIFTS),
     "shifts-4-updates": ("comper", FOUR),
@@ -140,16 +139,9 @@ ATARI_TUNE: Agents = {
     "fresh-held": ("comper", CHOSEN | FRESH | {"held_steps": 100}),
     "fresh-lent-1": ("comper", CHOSEN | FRESH | {"lending_reach": 1.0}),
     "fresh-lent-3": ("comper", CHOSEN | FRESH | {"lending_reach": 3.0}),
-    "chosen-margin-0.25": ("comper", CHOSEN | {"switch_margin": 0.25}),
-    "chosen-margin-0.5": ("comper", CHOSEN | KEPT),
-    "chosen-average": ("comper", CHOSEN | AVERAGE),
-    "chosen-average-margin-0.5": ("comper", CHOSEN | AVERAGE | KEPT),
     "chosen-surprise": ("comper", CHOSEN | {"replay": "surprise"}),
-    "chosen-residual-margin-0.5": ("comper", CHOSEN | RESIDUAL | KEPT),
     "chosen-residual-normalised": ("comper", CHOSEN | NORMALISED),
-    "chosen-residual-normalised-average": ("comper", CHOSEN | NORMALISED | AVERAGE),
-    "chosen-residual-classes": ("comper", CHOSEN | RESIDUAL | CLASSES),
-    "chosen-residual-all": ("comper", CHOSEN | NORMALISED | AVERAGE | CLASSES),
+    "chosen-residual-classes": ("comper", CHOSEN | CLASSES),
     "residual": ("comper", SHIFTS | RESIDUAL),
     "residual-discount-0.97": ("comper", SHIFTS | RESIDUAL | NEAR),
     "residual-discount-0.97-less-random": ("comper", SHIFTS | RESIDUAL | NEAR | LESS_RANDOM),

@@ -235,7 +235,7 @@ def test_the_agent_lets_go_of_an_action_with_the_episode_and_saves_the_one_it_ho
     traced.store(0, 1, 0.0, 1)
     assert traced.agent.state_dict(0)["explorer"] == {"held": [1, 30]}
     traced.store(1, 1, 0.0, 2, last=True)
-    assert traced.agent.state_dict(0)["explorer"] == {"held": [-1, 0]}
+    assert traced.agent.state_dict(0)["explorer"] == {"held": [0, 0]}
 
 
 def test_without_holding_it_is_plain_epsilon_greedy() -> None:
@@ -243,50 +243,6 @@ def test_without_holding_it_is_plain_epsilon_greedy() -> None:
     chosen = Counter(held.choose(0, np.array([0, 0, 1, 0], np.float32), 0.4) for _ in range(20_000))
     assert chosen[2] / 20_000 == pytest.approx(0.6 + 0.1, abs=0.02)
     assert chosen[0] / 20_000 == pytest.approx(0.1, abs=0.02)
-
-
-def test_the_action_before_is_kept_unless_another_is_better_by_a_share_of_the_range() -> None:
-    held = HeldExploration([np.random.default_rng(0)], 3, most_steps=1, switch_margin=0.5)
-
-    def choose(*q: float) -> int:
-        return held.choose(0, np.array(q, np.float32), 0.0)
-
-    assert choose(0, 1, 0.9) == 1, "nothing came before: the best"
-    assert choose(0, 0.5, 1) == 1, "worse by half of the range: kept"
-    assert choose(0, 0.4, 1) == 2, "worse by more: another"
-    assert choose(1, 0, 0.9) == 2
-    held.end_episode(0)
-    assert choose(1, 0, 0.9) == 0, "an episode begins anew"
-    assert held.choose(0, np.zeros(3, np.float32), 1.0) in range(3)
-    held.load_state_dict(0, {"held": [2, 0]})
-    assert choose(1, 0, 0.6) == 2, "what came before is saved"
-    held.load_state_dict(0, {"held": [-1, 0]})
-    assert choose(1, 0, 0.6) == 0
-
-
-def test_a_random_action_is_kept_too() -> None:
-    held = HeldExploration([np.random.default_rng(0)], 3, most_steps=1, switch_margin=1.0)
-    chosen = [held.choose(0, np.array([0, 1, 2], np.float32), 1.0 if step % 10 == 0 else 0.0) for step in range(100)]
-    assert all(len(set(chosen[i : i + 10])) == 1 for i in range(0, 100, 10))
-    assert len(set(chosen)) == 3
-
-
-def test_a_moving_average_of_the_network_acts_and_is_asked() -> None:
-    traced = Traced(average_rate=0.25, asked_states=100)
-    traced.walk()
-    before, agent = traced.table(), traced.agent
-    start, learner = agent.q_network.weights(0), agent.q_network
-    agent.learn(10, [0])
-    now, average = learner.weights(0), agent.average.weights(0)
-    for name, w in average.items():
-        torch.testing.assert_close(w, start[name] + 0.25 * (now[name] - start[name]))
-    states = np.array(traced.states)[:, None]
-    averaged = learner.values(states[None], [0], of=agent.average)[0].numpy()
-    assert not np.allclose(averaged, before)
-    assert not np.allclose(averaged, traced.table())
-    agent.config = dataclasses.replace(agent.config, act_with="network")
-    np.testing.assert_allclose(agent.q_values(states, [0] * 6), averaged, rtol=1e-5)
-    assert "average" in agent.state_dict(0), "what acts is saved"
 
 
 def test_random_actions_may_be_those_least_tried_in_their_state() -> None:

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from comper.learners.frame_bank import FrameBank
 from comper.learners.optimisers import Adam
-from comper.learners.value_regression import ValueLearner, shifted, weighted_class_loss, weighted_huber_loss
+from comper.learners.value_regression import (
+    ValueLearner,
+    by_lookup,
+    by_slices,
+    shifted,
+    weighted_class_loss,
+    weighted_huber_loss,
+)
 from comper.memory.frames import FrameStore
 from comper.memory.transitions import Batch
 from comper.networks.cnn import ObservationSpec, make_q_network
@@ -129,16 +138,27 @@ def test_targets_of_steps_are_fitted_by_their_own_loss() -> None:
     assert torch.allclose(q, target, atol=0.05)
 
 
-def test_a_picture_moves_by_its_own_shift_and_its_edge_is_repeated() -> None:
+@pytest.mark.parametrize("shift", [shifted, by_slices, by_lookup])
+def test_a_picture_moves_by_its_own_shift_and_its_edge_is_repeated(shift: Callable[[Tensor, Tensor], Tensor]) -> None:
     frames = torch.arange(2 * 2 * 3 * 4).view(1, 2, 2, 3, 4)
-    moved = shifted(frames, torch.tensor([[[0, 0], [1, -2]]]))
+    moved = shift(frames, torch.tensor([[[0, 0], [1, -2]]]))
     assert torch.equal(moved[0, 0], frames[0, 0])
     for picture, original in zip(moved[0, 1], frames[0, 1], strict=True):
         rows, columns = [1, 2, 2], [0, 0, 0, 1]
         assert torch.equal(picture, original[rows][:, columns])
 
 
-def test_pictures_with_channels_move_alike_in_all_of_them() -> None:
+@pytest.mark.parametrize("shape", [(2, 3, 4, 9, 7), (1, 5, 1, 6, 6, 3), (1, 2, 2, 1, 1), (2, 1, 1, 3, 2)])
+@pytest.mark.parametrize("most", [0, 1, 4, 12])
+def test_slices_and_looked_up_pixels_are_the_same(shape: tuple[int, ...], most: int) -> None:
+    generator = torch.Generator().manual_seed(most)
+    frames = torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator)
+    shifts = torch.randint(-most, most + 1, (*shape[:2], 2), generator=generator)
+    assert torch.equal(by_slices(frames, shifts), by_lookup(frames, shifts))
+
+
+@pytest.mark.parametrize("shift", [by_slices, by_lookup])
+def test_pictures_with_channels_move_alike_in_all_of_them(shift: Callable[[Tensor, Tensor], Tensor]) -> None:
     frames = torch.rand(1, 1, 1, 5, 5, 3)
-    moved = shifted(frames, torch.tensor([[[1, 1]]]))
+    moved = shift(frames, torch.tensor([[[1, 1]]]))
     assert torch.equal(moved[0, 0, 0, :4, :4], frames[0, 0, 0, 1:, 1:])

@@ -178,6 +178,8 @@ GRAPH = of(
     ("the network is asked where its word counts for nothing", "any(found is None or not found.visits.all() for found in known)", "True"),
     ("a residual network for anything", "if config.residual_width and not (", "if False and not ("),
     ("residual_width is ignored", "residual_width=c.residual_width", "residual_width=0"),
+    ("normalised does not arrive", ", normalised=c.normalised", ""),
+    ("normalised for any network", "if config.normalised and not config.residual_width:", "if False:"),
     ("a network of one's own gets classes", "if config.value_classes and task.make_network is not None:", "if False:"),
     ("one class", "if config.value_classes == 1:", "if False:"),
     ("value_classes is ignored", "if c.value_classes else network", "if False else network"),
@@ -288,6 +290,9 @@ LEARNERS = of(
     ("any loss has the gradients of this one", "if loss_function is weighted_huber_loss:", "if len(inputs) == 3:"),
     ("gradients without autograd change nothing", "        self._optimiser.step(group, gradients)\n", ""),
     ("classes of actions that were not tried are fitted", "(weights * losses).sum", "losses.sum"),
+    ("pictures move the other way", "(shifts.flatten(0, 1) + most).tolist()", "(most - shifts.flatten(0, 1)).tolist()"),
+    ("rows above a picture are what was in memory", "wide[:, :, :most], wide[:, :, lower:] = wide[:, :, most : most + 1]", "wide[:, :, :0], wide[:, :, lower:] = wide[:, :, most : most + 1][:, :, :0]"),
+    ("columns beside a picture are the other edge's", "wide[:, :, :, most : most + 1], wide[:, :, :, right - 1 : right]", "wide[:, :, :, right - 1 : right], wide[:, :, :, most : most + 1]"),
 )  # fmt: skip
 
 NETWORKS = of(
@@ -305,6 +310,9 @@ NETWORKS = of(
     ("no ReLU between convolutions", "self.Conv4.forward(x.relu()).relu()", "self.Conv4.forward(x.relu())"),
     ("no ReLU before the hidden layer", "x = x.relu().float()", "x = x.float()"),
     ("no ReLU after the hidden layer", "self._norm(hidden).relu()", "self._norm(hidden)"),
+    ("normalised is ignored", "if self._normalised else x", "if False else x"),
+    ("features are not normalised", "self.Dense1.forward(self._norm(x))", "self.Dense1.forward(x)"),
+    ("hidden units are not normalised", "self._norm(hidden).relu()", "hidden.relu()"),
     ("pixels are not scaled", "return as_floats(frames)", "return frames.float()"),
     ("all trials have the first one's filters", "self.weight.flatten(0, 1)", "self.weight[:1].expand_as(self.weight).flatten(0, 1)"),
     ("trials are mixed", "x.reshape(len(x), len(images), -1).movedim(1, 0)", "x.reshape(len(images), len(x), -1)"),

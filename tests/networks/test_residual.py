@@ -19,8 +19,13 @@ def pixels(*shape: int) -> Tensor:
     return torch.randint(0, 256, shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
 
 
-def reference_values(weights: dict[str, Tensor], images: Tensor) -> Tensor:
+def reference_values(weights: dict[str, Tensor], images: Tensor, *, normalised: bool = False) -> Tensor:
     """IMPALA's network by torch's own layers, in double precision, of images (B, C, H, W); a duelling output."""
+
+    def norm(x: Tensor) -> Tensor:
+        if not normalised:
+            return x
+        return (x - x.mean(1, keepdim=True)) / (x.var(1, keepdim=True, unbiased=False) + 1e-5).sqrt()
 
     def convolve(x: Tensor, name: str) -> Tensor:
         weight = weights[f"{name}.weight"].double()
@@ -33,24 +38,26 @@ def reference_values(weights: dict[str, Tensor], images: Tensor) -> Tensor:
         x = nn.MaxPool2d(3, 2, 1)(convolve(x, f"{stage}.Conv1"))
         for first, second in (("Conv2", "Conv3"), ("Conv4", "Conv5")):
             x = x + convolve(convolve(x.relu(), f"{stage}.{first}").relu(), f"{stage}.{second}")
-    hidden = (x.relu().flatten(1) @ weights["Dense1.weight"].double() + weights["Dense1.bias"].double()).relu()
-    y = hidden @ weights["Dense2.weight"].double() + weights["Dense2.bias"].double()
+    hidden = norm(x.relu().flatten(1)) @ weights["Dense1.weight"].double() + weights["Dense1.bias"].double()
+    y = norm(hidden).relu() @ weights["Dense2.weight"].double() + weights["Dense2.bias"].double()
     return y[:, :1] + y[:, 1:] - y[:, 1:].mean(1, keepdim=True)
 
 
-@pytest.mark.parametrize("side", [84, 10, 1])
-def test_values_equal_those_of_torchs_own_layers(side: int) -> None:
-    network = started_module(
-        make_residual_network(1, ObservationSpec((side, side), 4), 6, duelling=True), np.random.default_rng(0)
-    )
+@pytest.mark.parametrize(("side", "normalised"), [(84, False), (10, False), (1, False), (84, True), (10, True)])
+def test_values_equal_those_of_torchs_own_layers(side: int, normalised: bool) -> None:
+    make = make_residual_network(1, ObservationSpec((side, side), 4), 6, duelling=True, normalised=normalised)
+    network = started_module(make, np.random.default_rng(0))
     for parameter in network.parameters():  # biases that are not zero
         parameter.data += 0.01
     images = pixels(3, 4, side, side)
-    torch.testing.assert_close(network(images).double(), reference_values(network.state_dict(), images), rtol=1e-4, atol=1e-5)
+    expected = reference_values(network.state_dict(), images, normalised=normalised)
+    torch.testing.assert_close(network(images).double(), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_stacked_trials_compute_what_each_computes_alone_and_so_do_their_gradients() -> None:
-    make, states = make_residual_network(1, ObservationSpec((12, 9), 2), 4), pixels(3, 5, 2, 12, 9)
+@pytest.mark.parametrize("normalised", [False, True])
+def test_stacked_trials_compute_what_each_computes_alone_and_so_do_their_gradients(normalised: bool) -> None:
+    make = make_residual_network(1, ObservationSpec((12, 9), 2), 4, normalised=normalised)
+    states = pixels(3, 5, 2, 12, 9)
     alone, stacked = (
         Population(make, [np.random.default_rng(seed) for seed in range(3)], CPU, stacked=is_stacked)
         for is_stacked in (False, True)

@@ -32,8 +32,6 @@ ASKED_AT_A_TIME = 256
 NUMBERS_OF_A_CLASS = 8
 """Held at once, at most, for each class of each histogram of an update."""
 
-NOTHING_HELD = (-1, 0)
-
 
 @dataclass(frozen=True, kw_only=True)
 class GraphConfig(AgentConfig):
@@ -108,13 +106,6 @@ class GraphConfig(AgentConfig):
         before="any",
     )
     held_steps: int = setting(1, "D7", "agent steps that a random action is held at most; P(n or more) = 1/n", most=10_000)
-    switch_margin: float = setting(
-        0.0,
-        "D7",
-        "the action before is kept unless another is better by this share of the range of the state's values",
-        most=1,
-        before=0.0,
-    )
     act_with: str = setting(
         "graph",
         "D7",
@@ -154,13 +145,6 @@ class GraphConfig(AgentConfig):
     shift_pixels: int = setting(0, "D7", "replayed pictures are moved at random by so many pixels at most", least=0, most=64)
     step_size: float = setting(0.00025, "D7", "Adam's step size", above=0, most=1_000, synonyms=("lr", "learning_rate"))
     adam_epsilon: float = setting(1.5e-4, "D7", "constant added to the root in Adam", above=0)
-    average_rate: float = setting(
-        0.0,
-        "D7",
-        "the network that acts and is asked is a moving average of the one that learns, by this share an update; 0: the same",
-        most=1,
-        before=0.0,
-    )
 
     @property
     def rule(self) -> ValueRule:
@@ -176,12 +160,11 @@ class GraphConfig(AgentConfig):
 
 
 class HeldExploration:
-    """ε-greedy whose random actions are held for a while (Dabney et al. 2021), and whose others are kept, for T trials."""
+    """ε-greedy whose random actions are held for a while (Dabney et al. 2021), for T trials."""
 
-    def __init__(self, rngs: Sequence[np.random.Generator], num_actions: int, most_steps: int, switch_margin: float = 0.0):
+    def __init__(self, rngs: Sequence[np.random.Generator], num_actions: int, most_steps: int):
         self._rngs, self._num_actions, self._most_steps = rngs, num_actions, most_steps
-        self._switch_margin = switch_margin
-        self._held = [NOTHING_HELD] * len(rngs)  # the action before, and for how many steps more it is held
+        self._held = [(0, 0)] * len(rngs)  # the action, and for how many steps more
 
     def choose(
         self, trial: int, q: NDArray[np.float32], epsilon: float, tries: Callable[[], NDArray[np.int32]] | None = None
@@ -191,20 +174,12 @@ class HeldExploration:
         rng = self._rngs[trial]
         if not steps:
             if rng.random() >= epsilon:
-                action, steps = self._greedy(q, action), 1
-            else:
-                action, steps = self._random_action(rng, tries), 1
-                if self._most_steps > 1:
-                    steps = min(self._most_steps, int(1 / max(rng.random(), 1e-9)))
+                return int(q.argmax())
+            action, steps = self._random_action(rng, tries), 1
+            if self._most_steps > 1:
+                steps = min(self._most_steps, int(1 / max(rng.random(), 1e-9)))
         self._held[trial] = (action, steps - 1)
         return action
-
-    def _greedy(self, q: NDArray[np.float32], before: int) -> int:
-        """The best action, or the one before if it is hardly worse."""
-        best = int(q.argmax())
-        if before >= 0 and self._switch_margin and q[best] - q[before] <= self._switch_margin * (q[best] - q.min()):
-            return before
-        return best
 
     def _random_action(self, rng: np.random.Generator, tries: Callable[[], NDArray[np.int32]] | None) -> int:
         if tries is None:
@@ -214,7 +189,7 @@ class HeldExploration:
 
     def end_episode(self, trial: int) -> None:
         """Hold nothing any longer."""
-        self._held[trial] = NOTHING_HELD
+        self._held[trial] = (0, 0)
 
     def state_dict(self, trial: int) -> dict[str, Any]:
         """What is held; the generator is saved beside it."""
@@ -223,7 +198,7 @@ class HeldExploration:
     def load_state_dict(self, trial: int, state: dict[str, Any]) -> None:
         """Read back what `state_dict` wrote."""
         action, steps = (int(number) for number in state["held"])
-        if not (-1 <= action < self._num_actions and 0 <= steps < max(1, self._most_steps)):
+        if not (0 <= action < self._num_actions and 0 <= steps < max(1, self._most_steps)):
             raise ValueError(f"an action {action} is held for {steps} steps.")
         self._held[trial] = (action, steps)
 
@@ -242,16 +217,12 @@ class GraphAgent(Agent):
         self._num_actions = task.num_actions
         self._sampling = [trial.sampling for trial in trials]
         self.bank = FrameBank([trial.frames for trial in trials], device)
-        exploration = [trial.exploration for trial in trials]
-        self.explorer = HeldExploration(exploration, task.num_actions, config.held_steps, config.switch_margin)
+        self.explorer = HeldExploration([trial.exploration for trial in trials], task.num_actions, config.held_steps)
         adam = Adam(step_size=config.step_size, epsilon=config.adam_epsilon)
         network, rngs = self.networks(config, task)["CNN"], [trial.weights for trial in trials]
         loss = "classes" if config.value_classes else "huber"
         self.q_network = ValueLearner(network, self.bank, rngs, loss=loss, optimiser=adam)
         parts: dict[str, Part] = {"q_network": self.q_network, "explorer": self.explorer}
-        self.average = self.q_network.copy() if config.average_rate else None
-        if self.average is not None:
-            parts["average"] = self.average
         if config.targets == "graph":
             self.graphs = TransitionGraphs([_graph(config, task, trial) for trial in trials], self._sampling)
             self.parts = {**parts, "graph": self.graphs}
@@ -279,15 +250,11 @@ class GraphAgent(Agent):
         """The values by which the agent acts; the network is not asked if the graph knows every action of all these states."""
         c = self.config
         if c.targets != "graph" or c.act_with == "network":
-            return self._network_values(states, trials)
+            return super().q_values(states, trials)
         known = [self.graphs[i].values_of(s) for i, s in zip(trials, states.tolist(), strict=True)]
         is_asked = c.act_with == "both" or any(found is None or not found.visits.all() for found in known)
-        q = self._network_values(states, trials) if is_asked else np.zeros((len(known), self._num_actions), np.float32)
+        q = super().q_values(states, trials) if is_asked else np.zeros((len(known), self._num_actions), np.float32)
         return np.stack([self._joined(found, row) for found, row in zip(known, q, strict=True)])
-
-    def _network_values(self, states: NDArray[np.int64], trials: Sequence[int]) -> NDArray[np.float32]:
-        q: NDArray[np.float32] = self.q_network.values(states[:, None], trials, of=self.average)[:, 0].cpu().numpy()
-        return q
 
     def _choose(self, trial: int, state: list[int], q: NDArray[np.float32], epsilon: float) -> int:
         c = self.config
@@ -334,8 +301,6 @@ class GraphAgent(Agent):
         if t % c.train_period_steps == 0:
             for _ in range(c.updates_at_a_time):
                 (self._fit_to_graph if is_graph else self._fit_to_steps)(trials)
-                if self.average is not None:
-                    self.average.move_towards(self.q_network.population, c.average_rate, trials)
         if not is_graph and t % c.target_period_steps == 0:
             self.target.copy_from(self.q_network.population)
 
@@ -364,7 +329,7 @@ class GraphAgent(Agent):
         asked = [self.graphs[i].unasked(self.config.asked_states) for i in trials]
         most = -(-max(map(len, asked)) // multiple) * multiple
         states = np.stack([self.graphs[i].states(np.resize(nodes, most)) for i, nodes in zip(trials, asked, strict=True)])
-        q = self.q_network.values(states, trials, of=self.average).cpu().numpy()
+        q = self.q_network.values(states, trials).cpu().numpy()
         for trial, nodes, values in zip(trials, asked, q, strict=True):
             self.graphs[trial].tell(nodes, values[: len(nodes)])
 

@@ -174,16 +174,6 @@ class Population:
                 for name, tensor in mine.items():
                     tensor.copy_(theirs[name])
 
-    def move_towards(self, other: Population, share: float, trials: Sequence[int]) -> None:
-        """Go this share of the way to another population's weights in these trials, and take over its buffers."""
-        everyone = self.is_stacked and len(trials) == self.num_trials
-        with torch.no_grad():
-            for mine, theirs, part in ((self.groups, other.groups, share), (self._buffers, other._buffers, 1.0)):
-                rows = [(self.of_trial(mine, i), other.of_trial(theirs, i)) for i in trials]
-                for old, new in [(mine[0], theirs[0])] if everyone else rows:
-                    for name, tensor in old.items():
-                        tensor.lerp_(new[name], part)
-
     def of_trial(self, groups: Sequence[Parameters], trial: int) -> Parameters:
         """One trial's part of parameters, or of anything shaped like them, as views."""
         if self.is_stacked:
