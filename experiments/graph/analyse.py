@@ -38,7 +38,7 @@ from experiments.study_tables import (
 
 from comper.report import statistics
 from comper.report.facts import decision_frames, floor_at
-from comper.report.figures.drawing import COLOURS, INK, Plot, label_outer, line_handle, look, style, titled_panels
+from comper.report.figures.drawing import INK, Plot, colour, label_outer, line_handle, look, style, titled_panels
 from comper.report.reading import Array, Trial
 from comper.report.statistics import Interval
 from comper.report.summary import Summary
@@ -156,7 +156,7 @@ def together_figure(rows: list[Row]) -> Plot:
     for index, name in enumerate(names):
         own = [row for row in rows if row["agent"] == name]
         x, mean, low, high = (np.array([row[key] for row in own]) for key in ("frames", "mean", "mean, low", "mean, high"))
-        axes.fill_between(x / 1000, low, high, color=COLOURS[index % 8], alpha=0.15, linewidth=0)
+        axes.fill_between(x / 1000, low, high, color=colour(index), alpha=0.15, linewidth=0)
         axes.plot(x / 1000, mean, **look(index), markevery=4)
     axes.axhline(0, color=INK, linewidth=1, linestyle=":")
     label_outer([axes], "frames, thousands", "0: without learning, 1: the best at the end", columns=1)

@@ -35,18 +35,17 @@ from experiments.study_tables import (
 
 from comper.errors import UsageError
 from comper.report import statistics
-from comper.report.figures.drawing import (
-    COLOURS,
+from comper.report.figures.drawing import (  # fmt: skip
     INK,
-    MARKERS,
     Plot,
+    colour,
     handle,
     label_outer,
     line_handle,
     look,
     style,
     titled_panels,
-)  # fmt: skip
+)
 from comper.report.names import FAMILIES, family, game_title, in_page_order
 from comper.report.reading import Array, Trial
 from comper.report.statistics import Interval
@@ -131,7 +130,7 @@ def curves_figure(variants: Mapping[str, Summary], rows: list[Row]) -> Plot:
         for index, name in enumerate(names):
             own = [row for row in rows if (row["environment"], row["agent"]) == (environment, name)]
             x, mean, low, high = ([row[key] for row in own] for key in ("frames", "mean", "low", "high"))
-            axes.fill_between(np.array(x) / 1000, low, high, color=COLOURS[index % 8], alpha=0.15, linewidth=0)
+            axes.fill_between(np.array(x) / 1000, low, high, color=colour(index), alpha=0.15, linewidth=0)
             axes.plot(np.array(x) / 1000, mean, **look(index), markevery=4)
         known = [floor(s, environment) for s in variants.values() if environment in by_game(s)]
         axes.axhline(known[0], color=INK, linewidth=1, linestyle=":")
@@ -171,8 +170,8 @@ def gain_figure(found: list[Gain]) -> Plot:
 
 def _draw_gain(axes: Any, gain: Gain, index: int) -> None:
     x, own = 100 * gain.recurring, gain.wins
-    axes.plot([x, x], [own.low, own.high], color=COLOURS[index], linewidth=1)
-    axes.plot([x], [own.value], color=COLOURS[index], marker=MARKERS[index], linestyle="")
+    axes.plot([x, x], [own.low, own.high], color=colour(index), linewidth=1)
+    axes.plot([x], [own.value], **look(index) | {"linestyle": ""})
     _, colon, name = gain.environment.partition(":")
     if colon:  # the Atari games lie too close together for names
         down = own.value > 0.6  # names run along their line, and stay within the panel

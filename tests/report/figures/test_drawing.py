@@ -10,7 +10,7 @@ import matplotlib
 import pytest
 
 from comper.errors import UsageError
-from comper.report.figures.drawing import (
+from comper.report.figures.drawing import (  # fmt: skip
     COLOURS,
     HATCHES,
     INK,
@@ -18,16 +18,17 @@ from comper.report.figures.drawing import (
     MARKERS,
     Drawn,
     Plot,
+    bar_look,
     draw,
     label_outer,
-    legend_height,
+    legend,
     line_handle,
     look,
     panels,
     patch_handle,
     style,
     titled_panels,
-)  # fmt: skip
+)
 
 
 def drawn(name: str = "mine", title: str = "Mine") -> Drawn:
@@ -65,13 +66,17 @@ def test_on_the_page_ids_are_a_figures_own_and_colours_the_pages() -> None:
     assert 'aria-label="A &lt;b&gt; &amp; &quot;c&quot;"' in two
 
 
-def test_eight_agents_differ_in_colour_marker_line_and_hatch_and_the_ninth_begins_again() -> None:
+def test_agents_differ_in_colour_marker_line_and_hatch_and_the_ninth_has_a_colour_again() -> None:
     for kinds in (COLOURS, MARKERS, LINES, HATCHES):
         assert len(set(kinds)) == 8
-    assert look(0) == look(8) != look(1)
+    looks = [look(index) for index in range(64)]
+    assert all(looks.count(one) == 1 for one in looks), "told apart, however many there are"
+    assert len({(one["marker"], str(one["linestyle"])) for one in looks[:8]}) == 8, "also without colour"
+    bars = [bar_look(index) for index in range(64)]
+    assert all(bars.count(one) == 1 for one in bars)
     assert line_handle("x", 1, linestyle="").get_marker() == MARKERS[1]
     assert line_handle("x", 1, linestyle="").get_linestyle() == "None"
-    assert patch_handle("x", 9).get_hatch() == HATCHES[1]
+    assert patch_handle("x", 9).get_hatch() == HATCHES[2]
 
 
 def test_panels_have_the_size_asked_for_and_rows_from_the_top() -> None:
@@ -99,8 +104,20 @@ def test_titled_panels_leave_no_empty_ones_and_label_the_outer_edges() -> None:
     assert titled_panels(["a"], [])[0].legends == []
 
 
-def test_a_legend_takes_a_line_for_every_full_row() -> None:
-    assert [legend_height(entries, columns=4) for entries in (0, 1, 4, 5)] == pytest.approx([0, 0.2, 0.2, 0.4])
+@pytest.mark.parametrize(("name", "num_rows"), [("a", 2), ("a name of some length that is shown", 3), (200 * "long", 6)])
+def test_a_legend_has_as_many_columns_as_fit_and_the_figure_grows_by_its_rows(name: str, num_rows: int) -> None:
+    with style():
+        figure, [axes] = titled_panels(["one"], [])
+        width, height = figure.get_size_inches()
+        below, high = axes.get_position().y0 * height, axes.get_position().height * height
+        legend(figure, [line_handle(name, index) for index in range(6)])
+        figure.draw_without_rendering()
+        (drawn,) = figure.legends
+        assert len({round(text.get_window_extent().y0) for text in drawn.get_texts()}) == num_rows
+        assert figure.get_size_inches().tolist() == pytest.approx([width, height + 0.2 * num_rows], abs=0.15)
+        now = figure.get_size_inches()[1]
+        assert [axes.get_position().y0 * now, axes.get_position().height * now] == pytest.approx([below, high])
+        assert drawn.get_window_extent().y0 >= axes.get_window_extent().y1, "above the axes"
 
 
 def test_without_matplotlib_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from comper.report import statistics
-from comper.report.figures.drawing import COLOURS, INK, MARKERS, Plot, legend, legend_height, line_handle, look, panels
+from comper.report.figures.drawing import INK, Plot, colour, legend, line_handle, look, panels
 from comper.report.names import asterisk_sentence, game_title
 from comper.report.statistics import Interval
 from comper.report.summary import FLOOR_NORMALISED, NORMALISATIONS, STATISTICS, Summary
@@ -46,15 +46,14 @@ def profiles(summary: Summary) -> Iterator[Plot]:
     scales = [scale for scale in NORMALISATIONS if summary.common_games(scale)]
     if not scales:
         return
-    top = 0.3 + legend_height(len(summary.atari_agents), columns=4)
-    figure, [cells] = panels(1, len(scales), cell=(3.2, 1.9), margins=(0.6, 0.15, 0.45, top))
+    figure, [cells] = panels(1, len(scales), cell=(3.2, 1.9), margins=(0.6, 0.15, 0.45, 0.3))
     for axes, scale in zip(cells, scales, strict=True):
         thresholds = THRESHOLDS.get(scale, HUMAN_THRESHOLDS)
         for agent in summary.atari_agents:
             index = summary.agents.index(agent)
             strata = summary.strata(agent, summary.common_games(scale), scale)
             curve, low, high = statistics.profile_band(strata, thresholds, rng=summary.rng("profile", agent, scale))
-            axes.fill_between(thresholds, low, high, color=COLOURS[index % 8], alpha=0.13, linewidth=0)
+            axes.fill_between(thresholds, low, high, color=colour(index), alpha=0.13, linewidth=0)
             axes.plot(thresholds, curve, **look(index), markevery=20)
         axes.set_title(scale)
         axes.set_ylim(0, 1.02)
@@ -98,8 +97,8 @@ def differences(summary: Summary) -> Iterator[Plot]:
     figure, [[axes]] = panels(1, 1, cell=(5.2, 0.3 * len(rows) + 0.2), margins=(left, 0.25, 0.45, 0.3))
     for row, shares in enumerate(rows.values()):
         index = 0 if shares.value > 0 else 1
-        axes.plot([shares.low, shares.high], [row, row], color=COLOURS[index], linewidth=1.6)
-        axes.plot([shares.value], [row], color=COLOURS[index], marker=MARKERS[index], linestyle="")
+        axes.plot([shares.low, shares.high], [row, row], color=colour(index), linewidth=1.6)
+        axes.plot([shares.value], [row], **look(index) | {"linestyle": ""})
     axes.axvline(0, color=INK, linewidth=1.2)
     axes.set_yticks(range(len(rows)), [game_title(game) for game in rows])
     axes.set_ylim(-0.6, len(rows) - 0.4)
@@ -128,8 +127,8 @@ def _difference_shares(summary: Summary, game: str) -> Interval | None:
 
 def _interval_rows(axes: Any, intervals: list[Interval], names: list[str], *, looks: list[int]) -> None:
     for row, (interval, index) in enumerate(zip(reversed(intervals), reversed(looks), strict=True)):
-        axes.plot([interval.low, interval.high], [row, row], color=COLOURS[index % 8], linewidth=1.6)
-        axes.plot([interval.value], [row], color=COLOURS[index % 8], marker=MARKERS[index % 8], linestyle="")
+        axes.plot([interval.low, interval.high], [row, row], color=colour(index), linewidth=1.6)
+        axes.plot([interval.value], [row], **look(index) | {"linestyle": ""})
     axes.set_yticks(range(len(names)), list(reversed(names)))
     axes.set_ylim(-0.6, len(names) - 0.4)
     axes.locator_params(axis="x", nbins=4)

@@ -9,7 +9,7 @@ import numpy as np
 
 from comper.report import statistics
 from comper.report.facts import num_scored_episodes
-from comper.report.figures.drawing import COLOURS, HATCHES, INK, MUTED, PAPER, Plot, legend, look, panels, patch_handle
+from comper.report.figures.drawing import INK, MUTED, Plot, bar_look, legend, look, panels, patch_handle
 from comper.report.figures.learning import draw_floors
 from comper.report.names import file_name, game_title
 from comper.report.reading import Array
@@ -22,7 +22,7 @@ def game_details(summary: Summary) -> Iterator[Plot]:
     """The paper's three panels of each game, a row for each agent."""
     for game in summary.games:
         agents = [agent for agent in summary.agents if (agent, game) in summary.cells]
-        figure, rows = panels(len(agents), 3, cell=(2.45, 1.25), margins=(0.6, 0.1, 0.55, 0.55), gap=0.5)
+        figure, rows = panels(len(agents), 3, cell=(2.45, 1.25), margins=(0.6, 0.1, 0.55, 0.35), gap=0.5)
         for agent, cells in zip(agents, rows, strict=True):
             _draw_agent(cells, summary, agent, game)
         scored = num_scored_episodes(summary.cells[agents[0], game][0])
@@ -35,9 +35,7 @@ def game_details(summary: Summary) -> Iterator[Plot]:
             axes.set_title(title, loc="right", fontweight="normal", color=MUTED)
         for axes in rows[-1]:
             axes.set_xlabel("trial (seed)")
-        legend(
-            figure, [patch_handle(f"{name} third", index) for index, name in enumerate(("first", "second", "last"))], columns=3
-        )
+        legend(figure, [patch_handle(f"{name} third", index) for index, name in enumerate(("first", "second", "last"))])
         sentence = (
             f"{game_title(game)}, per trial: (i) the mean of all episodes of each third, (ii) the mean of the last episodes "
             "of each third, (iii) the mean of the trial's last episodes. The level line is the score without learning."
@@ -62,12 +60,12 @@ def _draw_agent(cells: list[Any], summary: Summary, agent: str, game: str) -> No
 def _third_bars(axes: Any, values: Array, names: list[str]) -> None:
     for third in range(3):
         x = np.arange(len(values)) + (third - 1) * 0.27
-        axes.bar(x, values[:, third], width=0.25, color=COLOURS[third], hatch=HATCHES[third], edgecolor=PAPER)
+        axes.bar(x, values[:, third], width=0.25, **bar_look(third))
     axes.set_xticks(range(len(names)), names)
 
 
 def _trial_bars(axes: Any, values: Array, names: list[str]) -> None:
-    axes.bar(np.arange(len(values)), values, width=0.6, color=COLOURS[2], hatch=HATCHES[2], edgecolor=PAPER)
+    axes.bar(np.arange(len(values)), values, width=0.6, **bar_look(2))
     axes.set_xticks(range(len(names)), names)
 
 
@@ -103,7 +101,7 @@ def wall_time(summary: Summary) -> Iterator[Plot]:
     figure, [[axes]] = panels(1, 1, cell=(4.6, 0.34 * len(times) + 0.15), margins=(1.5, 0.3, 0.45, 0.1))
     for row, (agent, values) in enumerate(reversed(times.items())):
         index = summary.agents.index(agent)
-        axes.barh(row, np.mean(values), height=0.6, color=COLOURS[index % 8], hatch=HATCHES[index % 8], edgecolor=PAPER)
+        axes.barh(row, np.mean(values), height=0.6, **bar_look(index))
         axes.plot(values, np.full(len(values), row), "|", color=INK, markersize=7, alpha=0.6)
     axes.set_yticks(range(len(times)), list(reversed(times)))
     axes.set_xlim(left=0)

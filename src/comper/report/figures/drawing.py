@@ -108,9 +108,8 @@ def titled_panels(titles: list[str], handles: list[Any], *, columns: int = 4, he
     """Panels of `height` inches under one legend, at most `columns` in a row, each with its title."""
     columns = min(columns, len(titles))
     rows = -(-len(titles) // columns)
-    top = 0.3 + legend_height(len(handles), columns=LEGEND_COLUMNS)
     cell = (min(6.4, 8.35 / columns - 0.45), height if columns > 1 else 1.5 * height)
-    figure, grid = panels(rows, columns, cell=cell, margins=(0.6, 0.1, 0.45, top), gap=0.5)
+    figure, grid = panels(rows, columns, cell=cell, margins=(0.6, 0.1, 0.45, 0.3), gap=0.5)
     cells = [axes for row in grid for axes in row]
     for axes in cells[len(titles) :]:
         axes.remove()
@@ -132,8 +131,22 @@ def label_outer(cells: list[Any], x_label: str, y_label: str, *, columns: int = 
 
 
 def look(index: int) -> dict[str, Any]:
-    """Colour, marker and line of the agent or game with this number; told apart without colour too."""
-    return {"color": COLOURS[index % 8], "marker": MARKERS[index % 8], "linestyle": LINES[index % 8]}
+    """Colour, marker and line of the agent or game with this number; told apart without colour too.
+
+    From the ninth on colours come again, with other markers and lines.
+    """
+    again = index // 8
+    return {"color": colour(index), "marker": MARKERS[(index + again) % 8], "linestyle": LINES[(index + 3 * again) % 8]}
+
+
+def colour(index: int) -> str:
+    """The colour of the agent or game with this number."""
+    return COLOURS[index % 8]
+
+
+def bar_look(index: int) -> dict[str, Any]:
+    """The same for a bar: colour, hatch and edge."""
+    return {"facecolor": colour(index), "hatch": HATCHES[(index + index // 8) % 8], "edgecolor": PAPER}
 
 
 def line_handle(label: str, index: int, **changes: Any) -> Any:
@@ -152,19 +165,30 @@ def patch_handle(label: str, index: int) -> Any:
     """An entry in a legend of bars."""
     from matplotlib.patches import Patch
 
-    return Patch(label=label, facecolor=COLOURS[index % 8], hatch=HATCHES[index % 8], edgecolor=PAPER)
+    return Patch(label=label, **bar_look(index))
 
 
-def legend_height(entries: int, *, columns: int) -> float:
-    """Inches that a legend of so many entries needs."""
-    return 0.2 * -(-entries // columns)
+def legend(figure: Any, handles: list[Any], *, most: int = LEGEND_COLUMNS) -> None:
+    """One legend for the whole figure, above it, in as many columns as fit: the figure grows by its height."""
+    place = {"loc": "upper left", "bbox_to_anchor": (0.005, 1.0), "borderaxespad": 0.3, "handlelength": 2.6}
+    for columns in range(most, 0, -1):
+        drawn = figure.legend(handles=handles, ncols=columns, **place)
+        extent = drawn.get_window_extent()
+        if extent.x1 <= figure.bbox.x1:
+            break
+        if columns > 1:
+            drawn.remove()
+    _grow_above(figure, extent.height / figure.dpi)
 
 
-def legend(figure: Any, handles: list[Any], *, columns: int = LEGEND_COLUMNS) -> None:
-    """One legend for the whole figure, in its top margin."""
-    figure.legend(
-        handles=handles, loc="upper left", bbox_to_anchor=(0.005, 1.0), ncols=columns, borderaxespad=0.3, handlelength=2.6
-    )
+def _grow_above(figure: Any, inches: float) -> None:
+    """Make a figure higher and leave its axes as they are, measured from below."""
+    width, height = figure.get_size_inches()
+    share = height / (height + inches)
+    figure.set_size_inches(width, height + inches)
+    for axes in figure.axes:
+        left, bottom, wide, high = axes.get_position().bounds
+        axes.set_position((left, bottom * share, wide, high * share))
 
 
 def draw(plot: Plot) -> Drawn:

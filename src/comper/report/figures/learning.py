@@ -13,14 +13,12 @@ from comper.report.facts import floor_at, num_scored_episodes
 from comper.report.figures.drawing import (
     COLOURS,
     INK,
-    LEGEND_COLUMNS,
-    MARKERS,
     MUTED,
     Plot,
+    colour,
     handle,
     label_outer,
     legend,
-    legend_height,
     line_handle,
     look,
     panels,
@@ -71,7 +69,7 @@ def _draw_curve(axes: Any, summary: Summary, agent: str, game: str) -> None:
     trials, index = summary.cells.get((agent, game)), summary.agents.index(agent)
     if trials:
         frames, mean, low, high = learning_curve(trials)
-        axes.fill_between(frames / 1000, low, high, color=COLOURS[index % 8], alpha=0.13, linewidth=0)
+        axes.fill_between(frames / 1000, low, high, color=colour(index), alpha=0.13, linewidth=0)
         axes.plot(frames / 1000, mean, **look(index), markevery=4)
 
 
@@ -136,9 +134,8 @@ def score_against_floor(summary: Summary) -> Iterator[Plot]:
     if not games:
         return
     height = 0.13 * len(agents) + 0.14
-    top = 0.2 + legend_height(len(agents) + 1, columns=LEGEND_COLUMNS)
     left = 0.25 + 0.075 * max(len(game_title(game)) for game in games)
-    figure, [[axes]] = panels(1, 1, cell=(4.6, len(games) * height), margins=(left, 0.15, 0.45, top))
+    figure, [[axes]] = panels(1, 1, cell=(4.6, len(games) * height), margins=(left, 0.15, 0.45, 0.2))
     for row, game in enumerate(reversed(games)):
         _floor_row(axes, summary, game, [agent for agent in agents if (agent, game) in known], row)
     axes.axvline(1, color=INK, linewidth=1.2)
@@ -167,8 +164,8 @@ def _floor_row(axes: Any, summary: Summary, game: str, played: list[str], row: i
     for position, agent in enumerate(played):
         offset = 0.75 * ((len(played) - 1) / 2 - position) / len(played)
         index, interval, floor = summary.agents.index(agent), summary.mean_intervals[agent, game], summary.floor(agent, game)
-        axes.plot([interval.low / floor, interval.high / floor], [row + offset] * 2, color=COLOURS[index % 8], linewidth=1.4)
-        axes.plot([interval.value / floor], [row + offset], color=COLOURS[index % 8], marker=MARKERS[index % 8], linestyle="")
+        axes.plot([interval.low / floor, interval.high / floor], [row + offset] * 2, color=colour(index), linewidth=1.4)
+        axes.plot([interval.value / floor], [row + offset], **look(index) | {"linestyle": ""})
 
 
 def _floor_sentence(summary: Summary, known: list[tuple[str, str]], games: list[str]) -> str:

@@ -10,15 +10,12 @@ import numpy as np
 from comper.report.figures import columns
 from comper.report.figures.columns import column_info
 from comper.report.figures.drawing import (
-    COLOURS,
-    HATCHES,
     INK,
-    LEGEND_COLUMNS,
-    PAPER,
     Plot,
+    bar_look,
+    colour,
     label_outer,
     legend,
-    legend_height,
     line_handle,
     look,
     panels,
@@ -56,7 +53,7 @@ def _draw_band(axes: Any, trials: list[Trial], names: tuple[str, ...], index: in
     band = column_over_training(trials, names)
     if band is not None:
         frames, mean, low, high = band
-        axes.fill_between(frames / 1000, low, high, color=COLOURS[index % 8], alpha=0.15, linewidth=0)
+        axes.fill_between(frames / 1000, low, high, color=colour(index), alpha=0.15, linewidth=0)
         axes.plot(frames / 1000, mean, **look(index), markevery=16)
 
 
@@ -84,9 +81,8 @@ def at_the_end(summary: Summary) -> Iterator[Plot]:
         agents, games = _with_column(summary, names)
         if not agents:
             continue
-        margins = (0.25 + 0.075 * max(len(game_title(game)) for game in games), 0.3, 0.45)
-        top = 0.1 + legend_height(len(agents), columns=3)
-        figure, [[axes]] = panels(1, 1, cell=(4.6, len(games) * (0.16 * len(agents) + 0.12)), margins=(*margins, top))
+        margins = (0.25 + 0.075 * max(len(game_title(game)) for game in games), 0.3, 0.45, 0.1)
+        figure, [[axes]] = panels(1, 1, cell=(4.6, len(games) * (0.16 * len(agents) + 0.12)), margins=margins)
         for order, agent in enumerate(agents):
             for row, game in enumerate(reversed(games)):
                 values = _last_values(summary.cells.get((agent, game), []), names)
@@ -96,14 +92,13 @@ def at_the_end(summary: Summary) -> Iterator[Plot]:
         axes.set_xlim(left=0)
         axes.grid(axis="y", visible=False)
         axes.set_xlabel(f"{column_info(names[0]).label}, whole trial")
-        legend(figure, [patch_handle(agent, summary.agents.index(agent)) for agent in agents], columns=3)
+        legend(figure, [patch_handle(agent, summary.agents.index(agent)) for agent in agents])
         yield Plot(spec.name, spec.title, spec.sentence, figure, MEMORY)
 
 
 def _draw_bar(axes: Any, values: list[float], y: float, thickness: float, index: int) -> None:
     if values:
-        bar = {"color": COLOURS[index % 8], "hatch": HATCHES[index % 8], "edgecolor": PAPER}
-        axes.barh(y, np.mean(values), height=thickness * 0.9, **bar)
+        axes.barh(y, np.mean(values), height=thickness * 0.9, **bar_look(index))
         axes.plot(values, np.full(len(values), y), "|", color=INK, markersize=4, alpha=0.6)
 
 
@@ -113,9 +108,7 @@ def sizes(summary: Summary) -> Iterator[Plot]:
         agents, games = _with_column(summary, tuple(name for names in spec.columns for name in names))
         if not agents:
             continue
-        entries = min(LEGEND_COLUMNS, 2 * len(agents))  # beside each other, as far as the panels are wide
-        top = 0.3 + legend_height(len(games), columns=entries)
-        figure, rows = panels(len(spec.columns), len(agents), cell=(2.6, 1.35), margins=(0.75, 0.1, 0.45, top), gap=0.25)
+        figure, rows = panels(len(spec.columns), len(agents), cell=(2.6, 1.35), margins=(0.75, 0.1, 0.45, 0.3), gap=0.25)
         for names, cells in zip(spec.columns, rows, strict=True):
             for axes, agent in zip(cells, agents, strict=True):
                 for index, game in enumerate(games):
@@ -129,7 +122,7 @@ def sizes(summary: Summary) -> Iterator[Plot]:
             axes.set_title(agent)
         for axes in rows[-1]:
             axes.set_xlabel(FRAMES_LABEL)
-        legend(figure, _game_handles(games), columns=entries)
+        legend(figure, _game_handles(games))
         yield Plot(spec.name, spec.title, spec.sentence, figure, MEMORY)
 
 
