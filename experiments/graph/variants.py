@@ -6,6 +6,7 @@ python experiments/graph/variants.py --stage ablations                # one part
 python experiments/graph/variants.py --stage atari-tune               # candidates for Atari
 python experiments/graph/variants.py --stage exploration              # how fast ε should fall
 python experiments/graph/variants.py --stage pace                     # the first steps with comper's own pace
+python experiments/graph/variants.py --stage ensemble                 # several networks in one
 python experiments/graph/variants.py --stage lending                  # states that lend, where little recurs
 python experiments/graph/variants.py --small                          # three tasks, three seeds: minutes on two cores
 python experiments/graph/variants.py --plan > experiments/graph/study.toml             # for `comper study`
@@ -87,6 +88,8 @@ PACE: Agents = {
 }
 """What `comper` does where nothing else is asked for."""
 
+ENSEMBLE: Agents = {"one-network": ("comper", {}), "three-networks": ("comper", {"ensemble": 3})}
+
 LENDING: Agents = {
     "comper": ("comper", {}),
     "lent-half": ("comper", {"lending_reach": 0.5}),
@@ -146,7 +149,9 @@ ATARI_TUNE: Agents = {
     "residual-discount-0.97": ("comper", SHIFTS | RESIDUAL | NEAR),
     "residual-discount-0.97-less-random": ("comper", SHIFTS | RESIDUAL | NEAR | LESS_RANDOM),
 }
-STAGES = ("study", "tune", "ablations", "atari-tune", "lending", "exploration", "pace")
+SMALLER = {"tune": (TUNE, TUNE_SETTINGS), "exploration": (EXPLORATION, TUNE_SETTINGS), "ensemble": (ENSEMBLE, EQUAL)}
+"""Stages on four tasks, half of the study's frames, and seeds that it does not use."""
+STAGES = ("study", "tune", "ablations", "atari-tune", "lending", "exploration", "pace", "ensemble")
 
 
 def atari_tune() -> list[Population]:
@@ -161,10 +166,10 @@ def populations(stage: str, *, small: bool) -> list[Population]:
     """Every agent in every task of a stage."""
     if stage == "atari-tune":
         return atari_tune()
-    if stage in ("tune", "exploration"):
-        agents = TUNE if stage == "tune" else EXPLORATION
+    if stage in SMALLER:
+        agents, settings = SMALLER[stage]
         every = [(task, name) for task in TUNE_TASKS for name in agents]
-        return [population(task, f"{stage}/{name}", agents[name], TUNE_SETTINGS, TUNE_SEEDS, 50_000) for task, name in every]
+        return [population(task, f"{stage}/{name}", agents[name], settings, TUNE_SEEDS, 50_000) for task, name in every]
     if stage == "pace":
         every = [(task, name) for task in MINATAR + MINIGRID for name in PACE]
         return [population(task, f"pace/{name}", PACE[name], EQUAL, range(5), 20_000) for task, name in every]

@@ -288,6 +288,7 @@ def test_without_the_graph_and_the_rest_it_is_double_dqn_with_steps() -> None:
         {"count_bonus": 0.1, "act_with": "graph", "memory_sets": 9}, {"untried": "chosen"},
         {"prior_visits": 0.5, "all_tried": False, "duelling": False}, {"lending_reach": 2.0, "num_lenders": 3},
         {"value_classes": 21, "value_range": 2.0}, {"value_classes": 21, "targets": "steps", "duelling": False},
+        {"ensemble": 2}, {"ensemble": 2, "targets": "steps", "value_classes": 21},
     ],
 )  # fmt: skip
 def test_every_variant_trains_and_a_trial_read_back_goes_on_to_the_same_weights(changes: dict[str, Any]) -> None:
@@ -389,6 +390,31 @@ def test_classes_are_two_and_more_and_not_for_a_network_of_ones_own_and_take_mem
     assert estimate.batch_bytes >= without.batch_bytes + 256 * 2 * 51 * 4 * 5, "what is asked about 256 states"
     last_layer = (2 + 1) * (128 + 1)
     assert estimate.network_bytes == without.network_bytes + 4 * 4 * last_layer * (51 - 1)
+
+
+@pytest.mark.parametrize("targets", ["graph", "steps"])
+def test_the_members_of_an_ensemble_learn_the_same_values_from_different_weights(targets: str) -> None:
+    traced = Traced(ensemble=3, targets=targets, memory_sets=500, num_steps=1, target_period_steps=20)
+    members = traced.agent.q_network.population._modules[0].members
+    assert len(members) == 3
+    for t in range(10, 410):
+        traced.walk()
+        traced.agent.learn(t, [0])
+    np.testing.assert_allclose(traced.table()[:, 1], 0.9 ** np.arange(5, -1, -1), atol=0.03)
+    assert len({member.Dense1.weight[0, 0].item() for member in members}) == 3
+
+
+def test_an_ensemble_is_not_of_ones_own_networks_and_takes_memory_for_each_member() -> None:
+    plain = Task((10, 10), np.dtype(np.uint8), "pixels", ("0", "1"))
+    three = dataclasses.replace(QUICK, ensemble=3)
+    own = dataclasses.replace(plain, make_network=lambda shape, actions: torch.nn.Linear(1, 1))
+    with pytest.raises(UsageError, match="--ensemble 1"):
+        GraphAgent.check(three, own)
+    GraphAgent.check(three, plain)
+    GraphAgent.check(QUICK, own)
+    one, estimate = (GraphAgent.memory_estimate(config, plain) for config in (QUICK, three))
+    assert estimate.batch_bytes == 3 * one.batch_bytes
+    assert estimate.network_bytes == 3 * one.network_bytes
 
 
 def test_only_pictures_of_bytes_are_shrunk_and_only_as_far_as_they_have_pixels() -> None:

@@ -17,8 +17,8 @@ from comper.learners.value_regression import (
     by_lookup,
     by_slices,
     shifted,
-    weighted_class_loss,
     weighted_huber_loss,
+    weighted_own_loss,
 )
 from comper.memory.frames import FrameStore
 from comper.memory.transitions import Batch
@@ -46,7 +46,7 @@ def learner(num_actions: int = 3, *, classes: int = 0) -> tuple[ValueLearner, An
         with_histograms(network, classes, 4.0) if classes else network,
         FrameBank([store], torch.device("cpu")),
         [np.random.default_rng(0)],
-        loss="classes" if classes else "huber",
+        loss="own" if classes else "huber",
         optimiser=Adam(step_size=0.01),
     )
     return made, ids[None]
@@ -72,10 +72,10 @@ def test_values_of_several_actions_are_learned_and_the_answer_is_what_was_before
 def test_the_loss_of_classes_is_the_weighted_sum_of_cross_entropies() -> None:
     answers = torch.tensor([[[1.0, 0.5], [2.0, 99.0]], [[3.0, 0.25], [4.0, 2.0]]])  # (B, A, 2): Q-values, cross-entropies
     weights = torch.tensor([[1.0, 0.0], [2.0, 0.5]])
-    loss, q = weighted_class_loss(lambda s, targets: answers, torch.zeros(2), torch.zeros(2, 2), weights)
+    loss, q = weighted_own_loss(lambda s, targets: answers, torch.zeros(2), torch.zeros(2, 2), weights)
     assert loss == 0.5 + 2 * 0.25 + 0.5 * 2.0
     assert q.tolist() == [[1.0, 2.0], [3.0, 4.0]]
-    stacked, _ = weighted_class_loss(lambda s, targets: answers[None], torch.zeros(1, 2), torch.zeros(1, 2, 2), weights[None])
+    stacked, _ = weighted_own_loss(lambda s, targets: answers[None], torch.zeros(1, 2), torch.zeros(1, 2, 2), weights[None])
     assert stacked.tolist() == [loss]
 
 
@@ -89,7 +89,7 @@ def test_updates_of_classes_replayed_on_a_gpu_are_those_of_a_cpu() -> None:
             network,
             FrameBank([FrameStore(shape, np.bool_)] * 2, torch.device(device)),
             [np.random.default_rng(seed) for seed in range(2)],
-            loss="classes",
+            loss="own",
             optimiser=Adam(step_size=0.001),
         )
         for device in ("cuda", "cpu")

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from comper.learners.value_regression import weighted_class_loss
+from comper.learners.value_regression import weighted_own_loss
 from comper.networks.cnn import ObservationSpec, make_q_network
 from comper.networks.histogram import HistogramNetwork, histograms, with_histograms
 from comper.networks.inspection import check_q_network, described_layers
@@ -89,11 +89,11 @@ def test_stacked_trials_have_the_losses_and_gradients_of_each_alone(name: str, d
     alone, stacked = (
         Population(make, [np.random.default_rng(seed) for seed in range(2)], CPU, stacked=choice) for choice in (False, True)
     )
-    losses, q = weighted_class_loss(lambda *x: stacked.forward(0, *x), states, targets, weights)
+    losses, q = weighted_own_loss(lambda *x: stacked.forward(0, *x), states, targets, weights)
     together = stacked.gradients(0, losses.sum())
     torch.testing.assert_close(stacked(states, trials=[0, 1]), q)
     for trial in range(2):
-        loss, own_q = weighted_class_loss(
+        loss, own_q = weighted_own_loss(
             lambda *x, trial=trial: alone.forward(trial, *x), states[trial], targets[trial], weights[trial]
         )
         torch.testing.assert_close(losses[trial], loss)

@@ -142,6 +142,7 @@ class GraphConfig(AgentConfig):
         most=1e6,
         before=10.0,
     )
+    ensemble: int = setting(1, "D7", "networks that learn by themselves, and whose mean is the Q-value", most=64, before=1)
     shift_pixels: int = setting(0, "D7", "replayed pictures are moved at random by so many pixels at most", least=0, most=64)
     step_size: float = setting(0.00025, "D7", "Adam's step size", above=0, most=1_000, synonyms=("lr", "learning_rate"))
     adam_epsilon: float = setting(1.5e-4, "D7", "constant added to the root in Adam", above=0)
@@ -220,7 +221,7 @@ class GraphAgent(Agent):
         self.explorer = HeldExploration([trial.exploration for trial in trials], task.num_actions, config.held_steps)
         adam = Adam(step_size=config.step_size, epsilon=config.adam_epsilon)
         network, rngs = self.networks(config, task)["CNN"], [trial.weights for trial in trials]
-        loss = "classes" if config.value_classes else "huber"
+        loss = "own" if config.value_classes or config.ensemble > 1 else "huber"
         self.q_network = ValueLearner(network, self.bank, rngs, loss=loss, optimiser=adam)
         parts: dict[str, Part] = {"q_network": self.q_network, "explorer": self.explorer}
         if config.targets == "graph":
@@ -395,6 +396,8 @@ class GraphAgent(Agent):
             raise UsageError("value_classes = 1: one class says nothing; use --value-classes 0, or 2 and more.")
         if config.value_classes and task.make_network is not None:
             raise UsageError("value_classes is for a network that is not your own: use --value-classes 0.")
+        if config.ensemble > 1 and task.make_network is not None:
+            raise UsageError("ensemble is for a network that is not your own: use --ensemble 1.")
         if config.normalised and not config.residual_width:
             raise UsageError("normalised is for the residual network: use --residual-width 1 with it.")
         if config.similarity_cells and config.similarity_threshold:
@@ -405,13 +408,16 @@ class GraphAgent(Agent):
     @classmethod
     def networks(cls, config: GraphConfig, task: Task) -> dict[str, NetworkFactory]:
         """DQN's network or a residual one, with a duelling output unless it is switched off, of values or histograms."""
+        from comper.networks.ensemble import with_members
         from comper.networks.histogram import with_histograms
 
         c = config
         network = task.q_network(
             c.history_length, duelling=c.duelling, residual_width=c.residual_width, normalised=c.normalised
         )
-        return {"CNN": with_histograms(network, c.value_classes, c.value_range) if c.value_classes else network}
+        if c.value_classes:
+            network = with_histograms(network, c.value_classes, c.value_range)
+        return {"CNN": with_members(network, c.ensemble) if c.ensemble > 1 else network}
 
     @classmethod
     def memory_estimate(cls, config: GraphConfig, task: Task) -> MemoryEstimate:
@@ -424,6 +430,7 @@ class GraphAgent(Agent):
         if config.value_classes:  # of each class some numbers, where the network learns and where it is asked
             num_histograms = max(config.batch_size, ASKED_AT_A_TIME) * task.num_actions
             batch += 4 * NUMBERS_OF_A_CLASS * config.value_classes * num_histograms
+        batch *= config.ensemble
         tables = config.memory_sets * (BYTES_PER_EDGE + node)
         if config.lending_reach:
             size = feature_type(task.observation_dtype).itemsize

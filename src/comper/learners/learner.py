@@ -190,8 +190,8 @@ def huber_td_loss(network: Network, s: Tensor, a: Tensor, target: Tensor) -> tup
     return torch.nn.functional.huber_loss(q, target, reduction="none").sum(-1), q
 
 
-def class_td_loss(network: Network, s: Tensor, a: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """The cross-entropy of a histogram of values with that of the target, for a `HistogramNetwork`."""
+def own_td_loss(network: Network, s: Tensor, a: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """The loss that the network itself computes: a `HistogramNetwork`, an `Ensemble`."""
     q, losses = (_taken(x, a) for x in network(s, target.unsqueeze(-1)).unbind(-1))
     return losses.sum(-1), q
 
@@ -201,7 +201,7 @@ def _taken(q_values: Tensor, a: Tensor) -> Tensor:
     return q_values.gather(-1, a.unsqueeze(-1)).squeeze(-1)
 
 
-TD_LOSSES: dict[str, LossFunction] = {"squared": squared_td_loss, "huber": huber_td_loss, "classes": class_td_loss}
+TD_LOSSES: dict[str, LossFunction] = {"squared": squared_td_loss, "huber": huber_td_loss, "own": own_td_loss}
 
 
 class TrainingSet(NamedTuple):

@@ -63,13 +63,13 @@ def weighted_huber_loss(network: Network, s: Tensor, targets: Tensor, weights: T
     return losses.sum((-2, -1)), q
 
 
-def weighted_class_loss(network: Network, s: Tensor, targets: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-    """The same of the cross-entropy of histograms of values with those of the targets, for a `HistogramNetwork`."""
+def weighted_own_loss(network: Network, s: Tensor, targets: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+    """The same of the losses that the network itself computes: a `HistogramNetwork`, an `Ensemble`."""
     q, losses = network(s, targets).unbind(-1)
     return (weights * losses).sum((-2, -1)), q
 
 
-WEIGHTED_LOSSES: dict[str, LossFunction] = {"huber": weighted_huber_loss, "classes": weighted_class_loss}
+WEIGHTED_LOSSES: dict[str, LossFunction] = {"huber": weighted_huber_loss, "own": weighted_own_loss}
 
 
 def shifted(frames: Tensor, shifts: Tensor) -> Tensor:
