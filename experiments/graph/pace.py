@@ -32,7 +32,8 @@ def windows(trial: Trial) -> Array:
     """The mean score of the episodes that ended in each window of the first steps; in between where none did."""
     window = (trial.episode_frames - 1) * NUM_WINDOWS // STEPS
     found = [w for w in range(NUM_WINDOWS) if (window == w).any()]
-    return np.interp(np.arange(NUM_WINDOWS), found, [trial.scores[window == w].mean() for w in found])
+    means: Array = np.interp(np.arange(NUM_WINDOWS), found, [trial.scores[window == w].mean() for w in found])
+    return means
 
 
 def rows(early: Mapping[str, Summary], study: Mapping[str, Summary]) -> Iterator[Row]:
