@@ -331,6 +331,18 @@ def test_candidates_are_compared_over_their_first_frames_also_those_that_were_st
     list(first_frames.main())
     scores = {row["variant"]: float(row["score"]) for row in table(tmp_path / "out.csv")}
     assert scores == pytest.approx({"stopped": random + 40, "whole": random + 10}, rel=1e-5)
+    for wrong, said in (
+        ([arguments[0], str(tmp_path / "gone"), "--frames", "100"], "gone: no such folder"),
+        ([*arguments[:2], "--frames", "1"], "no episode ended within 1 frames"),
+        ([*arguments[:2], "--frames", "99999"], "its last episode ended after"),
+    ):
+        monkeypatch.setattr(sys, "argv", wrong)
+        with pytest.raises(UsageError, match=said):
+            list(first_frames.main())
+    make_run("comper", "freeway", 0, whole, out=tmp_path / "runs" / "whole")
+    monkeypatch.setattr(sys, "argv", arguments)
+    with pytest.raises(UsageError, match="different games"):
+        list(first_frames.main())
 
 
 def test_the_pace_is_measured_on_the_scale_of_the_study(
@@ -352,6 +364,11 @@ def test_the_pace_is_measured_on_the_scale_of_the_study(
     assert rows["own", "500"] == 0.0
     assert rows["own", "1000"] == pytest.approx(0.6)
     assert rows["comper", "500"] == 1.0
+    tasks = {(row["agent"], row["steps, up to"]): float(row["asterix"]) for row in table(tmp_path / "pace.csv")}
+    assert tasks["own", "1000"] == pytest.approx(low + 60)
+    (tmp_path / "study" / "dqn").rename(tmp_path / "dqn")
+    with pytest.raises(UsageError, match="no runs of dqn"):
+        list(pace.main())
 
 
 def test_shares_and_distances_of_transitions_by_hand() -> None:

@@ -192,7 +192,7 @@ GRAPH = {
             "trust_grows": "state", "double": False, "asked_states": 2_000, "count_bonus": 0.0, "replay": "set",
             "all_tried": True, "batch_size": 32, "train_period_steps": 2, "replay_start_steps": 1_000, "num_steps": 3,
             "target_period_steps": 1_000, "reward_clip": 1.0, "epsilon_end": 0.01, "epsilon_decay_frames": 10_000,
-            "updates_at_a_time": 1, "random_actions": "least-tried", "normalised": False,
+            "updates_at_a_time": 1, "random_actions": "least-tried", "layer_norm": False,
             "held_steps": 1, "act_with": "graph", "network": "auto", "residual_width": 0, "duelling": True, "shift_pixels": 0,
             "value_classes": 0, "value_range": 10.0, "ensemble": 1,
             "step_size": 0.00025, "adam_epsilon": 1.5e-4,

@@ -1,9 +1,10 @@
-"""Candidates compared over the first frames of their runs, also of runs that were stopped (docs/research.md).
+"""Candidates in Atari games compared over the first frames of their runs, also of runs that were stopped (docs/research.md).
 
 python experiments/graph/first_frames.py runs/atari-more runs/atari-parts --frames 62000      # shares, by experiment 6's rule
-python experiments/graph/first_frames.py runs/paper runs/stopped --frames 80000 --scores       # scores as if it ended there
+python experiments/graph/first_frames.py runs/eight --frames 80000 --scores                    # scores as if it ended there
 
-A folder holds one folder for each candidate. What `analyse.py` does with whole runs this does with as much as all have.
+A folder holds one folder for each candidate. Much as `analyse.py` does it for whole runs, here over as much as all have; an
+area is taken over windows of its own, so that whole runs come to shares that differ by some hundredths.
 """
 
 from __future__ import annotations
@@ -29,15 +30,22 @@ from comper.report import statistics
 Episodes = tuple[NDArray[np.int64], NDArray[np.float64]]
 """When each episode ended, in frames, and its score."""
 NUM_WINDOWS = 20
+LONGEST_GAP = 0.2
+"""Share of the frames that an episode may take that has not ended by then."""
 
 
 def read(folder: Path, frames: int) -> dict[str, list[Episodes]]:
     """The episodes of each trial in each game that ended within the first frames."""
     found: dict[str, list[Episodes]] = {}
-    for path in sorted(folder.glob("*/*/seed-*/episodes.jsonl")):
+    for path in sorted(folder.rglob("seed-*/episodes.jsonl")):
         lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
         ends, scores = (np.array([line[key] for line in lines]) for key in ("total_frames", "score"))
-        found.setdefault(path.parts[-3], []).append((ends[ends <= frames], scores[ends <= frames].astype(float)))
+        is_early = ends <= frames
+        if not is_early.any():
+            raise UsageError(f"{path.parent}: no episode ended within {frames:,} frames.")
+        if ends[-1] < (1 - LONGEST_GAP) * frames:
+            raise UsageError(f"{path.parent}: its last episode ended after {ends[-1]:,} frames.")
+        found.setdefault(path.parts[-3], []).append((ends[is_early], scores[is_early].astype(float)))
     return found
 
 
@@ -58,7 +66,7 @@ def random_score(game: str) -> float:
     """What the random policy scores with a decision every 5 frames."""
     floor = load_floors().find(game, 5)
     if floor is None:
-        raise UsageError(f"{game}: nobody has measured its floor.")
+        raise UsageError(f"{game}: no Atari game whose floor was measured.")
     return floor.random.mean
 
 
@@ -68,6 +76,8 @@ def share_rows(candidates: dict[str, dict[str, list[Episodes]]], frames: int) ->
         name: {game: np.mean([area(e, frames) for e in trials]) - random_score(game) for game, trials in games.items()}
         for name, games in candidates.items()
     }
+    if len({frozenset(own) for own in gains.values()}) > 1:
+        raise UsageError("The candidates have played different games.")
     best = {game: max(own[game] for own in gains.values()) for game in next(iter(gains.values()))}
     for name, own in gains.items():
         shares = {game: float(own[game] / best[game]) for game in best}
@@ -91,7 +101,9 @@ def main() -> Iterator[str]:
     parser.add_argument("--scores", action="store_true", help="scores in place of shares of areas")
     parser.add_argument("--out", type=Path, help="write a CSV file, too")
     args = parser.parse_args()
-    folders = [folder for root in args.roots if root.is_dir() for folder in sorted(root.iterdir()) if folder.is_dir()]
+    if missing := [str(root) for root in args.roots if not root.is_dir()]:
+        raise UsageError(f"{missing[0]}: no such folder.")
+    folders = [folder for root in args.roots for folder in sorted(root.iterdir()) if folder.is_dir()]
     candidates = {folder.name: found for folder in folders if (found := read(folder, args.frames))}
     if not candidates:
         raise UsageError(f"{args.roots[0]}: no runs in it.")

@@ -3,7 +3,7 @@
 python experiments/graph/pace.py runs/pace runs/premise --out results/graph/pace
 
 The first folder has runs of the first steps alone, the second those of the study. The scale is the study's: in each task 0 is
-the score without learning, and 1 the mean at which the best agent's curve ends.
+the score without learning, and 1 the mean at which the best agent's curve ends. The table also has each task's mean score.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ sys.path.append(str(Path(__file__).parents[2]))
 from experiments.graph.analyse import DQN, floors_of, mean_curve, together_rows
 from experiments.study_tables import Row, by_game, exit_code_of, read_variants, write_csv
 
+from comper.errors import UsageError
 from comper.report import statistics
 from comper.report.reading import Array, Trial
 from comper.report.summary import Summary
@@ -43,12 +44,15 @@ def rows(early: Mapping[str, Summary], study: Mapping[str, Summary]) -> Iterator
     best = {game: max(ends[game]) for game in floors if max(ends[game]) > floors[game]}
     for agent, summary in [*early.items(), *study.items()]:
         trials = by_game(summary)
+        if missing := [game for game in best if game not in trials]:
+            raise UsageError(f"{agent}: no run in {missing[0]}.")
         curves = {game: np.array([windows(trial) for trial in trials[game]]) for game in best}
         for number in range(NUM_WINDOWS):
             scaled = [statistics.normalised(curves[g][:, number], low=floors[g], high=best[g]) for g in best]
             found = statistics.interval(statistics.interquartile_mean, scaled, rng=np.random.default_rng(0))
             end = (number + 1) * STEPS // NUM_WINDOWS
-            yield {"agent": agent, "tasks": len(best), "steps, up to": end, **vars(found)}
+            own = {g: float(curves[g][:, number].mean()) for g in best}
+            yield {"agent": agent, "tasks": len(best), "steps, up to": end, **vars(found), **own}
 
 
 def main() -> Iterator[str]:
@@ -59,6 +63,8 @@ def main() -> Iterator[str]:
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
     study = read_variants(args.study)
+    if DQN not in study:
+        raise UsageError(f"{args.study}: no runs of {DQN}, whose final score is the goal.")
     goal = [row["mean"] for row in together_rows(study) if row["agent"] == DQN][-1]
     found = list(rows(read_variants(args.early), study))
     write_csv(args.out / "pace.csv", found)

@@ -114,7 +114,7 @@ CHOSEN = SHIFTS | NEAR | LESS_RANDOM | {"trust": 0.9}
 """What `comper` has in Atari games since."""
 FRESH = {"asked_states": 100_000}
 """The network is asked about every state before values travel."""
-NORMALISED, CLASSES = RESIDUAL | {"normalised": True}, RESIDUAL | {"value_classes": 51}
+LAYER_NORM, CLASSES = RESIDUAL | {"layer_norm": True}, RESIDUAL | {"value_classes": 51}
 ATARI_TUNE: Agents = {
     "shifts": ("comper", SHIFTS),
     "shifts-4-updates": ("comper", FOUR),
@@ -143,7 +143,7 @@ ATARI_TUNE: Agents = {
     "fresh-lent-1": ("comper", CHOSEN | FRESH | {"lending_reach": 1.0}),
     "fresh-lent-3": ("comper", CHOSEN | FRESH | {"lending_reach": 3.0}),
     "chosen-surprise": ("comper", CHOSEN | {"replay": "surprise"}),
-    "chosen-residual-normalised": ("comper", CHOSEN | NORMALISED),
+    "chosen-residual-layer-norm": ("comper", CHOSEN | LAYER_NORM),
     "chosen-residual-classes": ("comper", CHOSEN | CLASSES),
     "residual": ("comper", SHIFTS | RESIDUAL),
     "residual-discount-0.97": ("comper", SHIFTS | RESIDUAL | NEAR),

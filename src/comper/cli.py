@@ -139,7 +139,10 @@ def _owner_hint(flag: str, args: argparse.Namespace) -> str:
         for agent in AGENTS
         if any(name in (f.name, *f.metadata["synonyms"]) for _, f in fields_of([find_agent(agent).config]))
     ]
-    return f" It is a setting of {', '.join(owners)}, not of {args.agent}." if owners else ""
+    if not owners:
+        return ""
+    other = "which `comper train` takes" if args.agent in owners else f"not of {args.agent}"
+    return f" It is a setting of {', '.join(owners)}, {other}."
 
 
 def _plan_hint(name: str) -> str:

@@ -18,6 +18,7 @@ from comper.errors import UsageError
 from comper.memory.graph import Replay
 from comper.memory.transitions import Transition
 from comper.networks.histogram import HistogramNetwork
+from comper.networks.stacking import started_module
 from tests.toys import Corridor, agent_of, loop_of, setups
 
 QUICK = GraphConfig(
@@ -377,11 +378,13 @@ def test_values_are_learned_as_histograms_where_classes_are_set(targets: str) ->
     assert (np.abs(traced.table()) <= 2).all()
 
 
-def test_classes_are_two_and_more_and_not_for_a_network_of_ones_own_and_take_memory() -> None:
+def test_classes_are_eleven_and_more_and_not_for_a_network_of_ones_own_and_take_memory() -> None:
     plain = Task((10, 10), np.dtype(np.uint8), "pixels", ("0", "1"))
     own = dataclasses.replace(plain, make_network=lambda shape, actions: torch.nn.Linear(1, 1))
     classes = dataclasses.replace(QUICK, value_classes=51)
-    for config, task in ((classes, own), (dataclasses.replace(QUICK, value_classes=1), plain)):
+    GraphAgent.check(dataclasses.replace(QUICK, value_classes=11), plain)
+    few = [(dataclasses.replace(QUICK, value_classes=number), plain) for number in (1, 10)]
+    for config, task in ((classes, own), *few):
         with pytest.raises(UsageError, match="--value-classes 0"):
             GraphAgent.check(config, task)
     GraphAgent.check(classes, plain)
@@ -402,6 +405,19 @@ def test_the_members_of_an_ensemble_learn_the_same_values_from_different_weights
         traced.agent.learn(t, [0])
     np.testing.assert_allclose(traced.table()[:, 1], 0.9 ** np.arange(5, -1, -1), atol=0.03)
     assert len({member.Dense1.weight[0, 0].item() for member in members}) == 3
+
+
+def test_layer_norm_is_for_the_residual_network_and_arrives_there() -> None:
+    task = Task((10, 10), np.dtype(np.uint8), "pixels", ("0", "1"))
+    with pytest.raises(UsageError, match="--residual-width 1"):
+        GraphAgent.check(dataclasses.replace(QUICK, layer_norm=True), task)
+    pictures, values = torch.randint(0, 256, (4, 1, 10, 10), dtype=torch.uint8), {}
+    for layer_norm in (False, True):
+        config = dataclasses.replace(QUICK, residual_width=1, layer_norm=layer_norm)
+        GraphAgent.check(config, task)
+        network = started_module(GraphAgent.networks(config, task)["CNN"], np.random.default_rng(0))
+        values[layer_norm] = network(pictures)
+    assert not torch.allclose(values[False], values[True])
 
 
 def test_an_ensemble_is_not_of_ones_own_networks_and_takes_memory_for_each_member() -> None:

@@ -47,6 +47,13 @@ def test_the_loss_is_the_sum_of_the_members_own() -> None:
     torch.testing.assert_close(losses, sum(torch.where(e < 1, e * e / 2, e - 0.5) for e in errors))
 
 
+def test_the_loss_of_histograms_is_their_own() -> None:
+    network, targets = made("histograms"), torch.tensor([[0.5, -1.5, 0.0]])
+    q, losses = network(states(1), targets).unbind(-1)
+    torch.testing.assert_close(q, network(states(1)))
+    torch.testing.assert_close(losses, sum(member(states(1), targets)[..., 1] for member in network.members))
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_member_learns_as_if_it_were_alone(kind: str) -> None:
     network, targets, weights = made(kind), torch.rand(4, 3), torch.tensor([1.0, 0.0, 2.0])

@@ -19,11 +19,11 @@ def pixels(*shape: int) -> Tensor:
     return torch.randint(0, 256, shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
 
 
-def reference_values(weights: dict[str, Tensor], images: Tensor, *, normalised: bool = False) -> Tensor:
+def reference_values(weights: dict[str, Tensor], images: Tensor, *, layer_norm: bool = False) -> Tensor:
     """IMPALA's network by torch's own layers, in double precision, of images (B, C, H, W); a duelling output."""
 
     def norm(x: Tensor) -> Tensor:
-        if not normalised:
+        if not layer_norm:
             return x
         return (x - x.mean(1, keepdim=True)) / (x.var(1, keepdim=True, unbiased=False) + 1e-5).sqrt()
 
@@ -43,20 +43,20 @@ def reference_values(weights: dict[str, Tensor], images: Tensor, *, normalised: 
     return y[:, :1] + y[:, 1:] - y[:, 1:].mean(1, keepdim=True)
 
 
-@pytest.mark.parametrize(("side", "normalised"), [(84, False), (10, False), (1, False), (84, True), (10, True)])
-def test_values_equal_those_of_torchs_own_layers(side: int, normalised: bool) -> None:
-    make = make_residual_network(1, ObservationSpec((side, side), 4), 6, duelling=True, normalised=normalised)
+@pytest.mark.parametrize(("side", "layer_norm"), [(84, False), (10, False), (1, False), (84, True), (10, True)])
+def test_values_equal_those_of_torchs_own_layers(side: int, layer_norm: bool) -> None:
+    make = make_residual_network(1, ObservationSpec((side, side), 4), 6, duelling=True, layer_norm=layer_norm)
     network = started_module(make, np.random.default_rng(0))
     for parameter in network.parameters():  # biases that are not zero
         parameter.data += 0.01
     images = pixels(3, 4, side, side)
-    expected = reference_values(network.state_dict(), images, normalised=normalised)
+    expected = reference_values(network.state_dict(), images, layer_norm=layer_norm)
     torch.testing.assert_close(network(images).double(), expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("normalised", [False, True])
-def test_stacked_trials_compute_what_each_computes_alone_and_so_do_their_gradients(normalised: bool) -> None:
-    make = make_residual_network(1, ObservationSpec((12, 9), 2), 4, normalised=normalised)
+@pytest.mark.parametrize("layer_norm", [False, True])
+def test_stacked_trials_compute_what_each_computes_alone_and_so_do_their_gradients(layer_norm: bool) -> None:
+    make = make_residual_network(1, ObservationSpec((12, 9), 2), 4, layer_norm=layer_norm)
     states = pixels(3, 5, 2, 12, 9)
     alone, stacked = (
         Population(make, [np.random.default_rng(seed) for seed in range(3)], CPU, stacked=is_stacked)

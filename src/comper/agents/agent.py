@@ -53,7 +53,7 @@ class Task:
         first_bias: bool = True,
         duelling: bool = False,
         residual_width: int = 0,
-        normalised: bool = False,
+        layer_norm: bool = False,
     ) -> NetworkFactory:
         """The user's own network, or one that fits the observations; with a `residual_width` IMPALA's, so wide."""
         from comper.networks.cnn import ObservationSpec, make_q_network
@@ -64,7 +64,7 @@ class Task:
         observation = ObservationSpec(self.observation_shape, history_length, kind=self.observation_kind)
         if residual_width:
             return make_residual_network(
-                residual_width, observation, self.num_actions, duelling=duelling, normalised=normalised
+                residual_width, observation, self.num_actions, duelling=duelling, layer_norm=layer_norm
             )
         return make_q_network(observation, self.num_actions, first_bias=first_bias, duelling=duelling)
 

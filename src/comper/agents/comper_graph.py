@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 ASKED_AT_A_TIME = 256
 """Stacked networks answer about a multiple of so many states, so that their calls have one shape."""
 NUMBERS_OF_A_CLASS = 8
-"""Held at once, at most, for each class of each histogram of an update."""
+"""Numbers that an update holds at once, at most, for each class of each histogram."""
+FEWEST_CLASSES = 11
+"""With fewer, the mean of a target's histogram is far from the target near the ends of the range."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,14 +124,14 @@ class GraphConfig(AgentConfig):
         most=64,
         before=0,
     )
-    normalised: bool = setting(
+    layer_norm: bool = setting(
         False, "D7", "with residual_width: features and hidden units of a state have mean 0 and variance 1", before=False
     )
     duelling: bool = setting(True, "D7", "the network's output is a value of the state and an advantage of each action")
     value_classes: int = setting(
         0,
         "D7",
-        "0: values are learned by Huber's loss; 2 and more: as histograms of so many classes, by cross-entropy",
+        f"0: values learned by Huber's loss; {FEWEST_CLASSES} and more: as histograms of so many classes, by cross-entropy",
         least=0,
         most=1_001,
         before=0,
@@ -137,8 +139,9 @@ class GraphConfig(AgentConfig):
     value_range: float = setting(
         10.0,
         "D7",
-        "with value_classes: the outermost classes are ± this; values beyond count as these",
-        above=0,
+        "with value_classes: the outermost classes are ± this; choose it larger than any value: "
+        "rewards of 1 at every step with γ = 0.99 come to 100",
+        above=1e-6,
         most=1e6,
         before=10.0,
     )
@@ -392,14 +395,14 @@ class GraphAgent(Agent):
             )
         if config.residual_width and not (is_picture and len(task.observation_shape) <= 3 and task.make_network is None):
             raise UsageError("residual_width is for pictures and for a network that is not your own: use --residual-width 0.")
-        if config.value_classes == 1:
-            raise UsageError("value_classes = 1: one class says nothing; use --value-classes 0, or 2 and more.")
+        if 0 < config.value_classes < FEWEST_CLASSES:
+            raise UsageError(f"value_classes = {config.value_classes}: use --value-classes 0, or {FEWEST_CLASSES} and more.")
         if config.value_classes and task.make_network is not None:
             raise UsageError("value_classes is for a network that is not your own: use --value-classes 0.")
         if config.ensemble > 1 and task.make_network is not None:
             raise UsageError("ensemble is for a network that is not your own: use --ensemble 1.")
-        if config.normalised and not config.residual_width:
-            raise UsageError("normalised is for the residual network: use --residual-width 1 with it.")
+        if config.layer_norm and not config.residual_width:
+            raise UsageError("layer_norm is for the residual network: use --residual-width 1 with it.")
         if config.similarity_cells and config.similarity_threshold:
             raise UsageError("States are joined by similarity_cells or by similarity_threshold: leave one of them 0.")
         if config.lending_reach and config.count_bonus:
@@ -413,7 +416,7 @@ class GraphAgent(Agent):
 
         c = config
         network = task.q_network(
-            c.history_length, duelling=c.duelling, residual_width=c.residual_width, normalised=c.normalised
+            c.history_length, duelling=c.duelling, residual_width=c.residual_width, layer_norm=c.layer_norm
         )
         if c.value_classes:
             network = with_histograms(network, c.value_classes, c.value_range)

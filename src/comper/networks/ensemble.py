@@ -30,12 +30,12 @@ class Ensemble(nn.Module):
         """Q(s, ·; Θ) of states (..., B, history, *observation_shape).
 
         With targets (..., B, A), or one for all actions (..., B, 1), the last axis of the result, (..., B, A, 2), has the
-        Q-value, without its gradient, and the sum of the members' losses.
+        Q-value and the sum of the members' losses.
         """
         if targets is None:
             return torch.stack([member(frames) for member in self.members]).mean(0)
         q, losses = torch.stack([_with_loss(member, frames, targets) for member in self.members]).unbind(-1)
-        return torch.stack((q.detach().mean(0), losses.sum(0)), -1)
+        return torch.stack((q.mean(0), losses.sum(0)), -1)
 
 
 def _with_loss(member: nn.Module, frames: Tensor, targets: Tensor) -> Tensor:

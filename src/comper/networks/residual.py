@@ -18,11 +18,11 @@ HIDDEN_UNITS = 512
 
 
 def make_residual_network(
-    width: int, observation: ObservationSpec, num_actions: int, *, duelling: bool = False, normalised: bool = False
+    width: int, observation: ObservationSpec, num_actions: int, *, duelling: bool = False, layer_norm: bool = False
 ) -> QNetworkFactory:
     """A residual CNN, `width` times as wide as IMPALA's."""
     height, columns, channels = observation.image_size
-    make = partial(ResidualCNN, width, observation, num_actions, duelling=duelling, normalised=normalised)
+    make = partial(ResidualCNN, width, observation, num_actions, duelling=duelling, layer_norm=layer_norm)
     return QNetworkFactory(f"residual CNN for {height}x{columns}x{channels} pixels", make)
 
 
@@ -76,10 +76,10 @@ class ResidualCNN(nn.Module):
         num_actions: int,
         *,
         duelling: bool = False,
-        normalised: bool = False,
+        layer_norm: bool = False,
     ):
         super().__init__()
-        self._normalised = normalised
+        self._layer_norm = layer_norm
         self._channel_axis = observation.channel_axis
         height, columns, channels = observation.image_size
         for number, filters in enumerate(FILTERS, start=1):
@@ -107,7 +107,7 @@ class ResidualCNN(nn.Module):
 
     def _norm(self, x: Tensor) -> Tensor:
         """Layer norm without weights of its own (Ba et al. 2016): mean 0 and variance 1 in every state."""
-        return F.layer_norm(x, x.shape[-1:]) if self._normalised else x
+        return F.layer_norm(x, x.shape[-1:]) if self._layer_norm else x
 
     def _images(self, frames: Tensor) -> Tensor:
         """(..., history, H, W), (..., history, H, W, C) or (..., history, C, H, W) as floats (..., channels, H, W)."""
