@@ -7,6 +7,7 @@ python experiments/graph/variants.py --stage atari-tune               # candidat
 python experiments/graph/variants.py --stage exploration              # how fast ε should fall
 python experiments/graph/variants.py --stage pace                     # the first steps with comper's own pace
 python experiments/graph/variants.py --stage ensemble                 # several networks in one
+python experiments/graph/variants.py --stage default-epsilon          # should comper explore for longer?
 python experiments/graph/variants.py --stage lending                  # states that lend, where little recurs
 python experiments/graph/variants.py --small                          # three tasks, three seeds: minutes on two cores
 python experiments/graph/variants.py --plan > experiments/graph/study.toml             # for `comper study`
@@ -88,6 +89,12 @@ PACE: Agents = {
 }
 """What `comper` does where nothing else is asked for."""
 
+DEFAULT_EPSILON: Agents = {
+    "epsilon-0.01-in-10000": PACE["own-pace"],
+    "epsilon-0.05-in-20000": ("comper", {"train_period_steps": 2}),
+}
+DEFAULT_EPSILON_TASKS = ("minigrid:DoorKey-6x6-v0", "minatar:breakout", "minigrid:LavaGapS7-v0")
+
 ENSEMBLE: Agents = {"one-network": ("comper", {}), "three-networks": ("comper", {"ensemble": 3})}
 
 LENDING: Agents = {
@@ -151,7 +158,7 @@ ATARI_TUNE: Agents = {
 }
 SMALLER = {"tune": (TUNE, TUNE_SETTINGS), "exploration": (EXPLORATION, TUNE_SETTINGS), "ensemble": (ENSEMBLE, EQUAL)}
 """Stages on four tasks, half of the study's frames, and seeds that it does not use."""
-STAGES = ("study", "tune", "ablations", "atari-tune", "lending", "exploration", "pace", "ensemble")
+STAGES = ("study", "tune", "ablations", "atari-tune", "lending", "exploration", "pace", "ensemble", "default-epsilon")
 
 
 def atari_tune() -> list[Population]:
@@ -173,6 +180,12 @@ def populations(stage: str, *, small: bool) -> list[Population]:
     if stage == "pace":
         every = [(task, name) for task in MINATAR + MINIGRID for name in PACE]
         return [population(task, f"pace/{name}", PACE[name], EQUAL, range(5), 20_000) for task, name in every]
+    if stage == "default-epsilon":
+        every = [(task, name) for task in DEFAULT_EPSILON_TASKS for name in DEFAULT_EPSILON]
+        return [
+            population(task, f"default-epsilon/{name}", DEFAULT_EPSILON[name], EQUAL, TUNE_SEEDS, 100_000)
+            for task, name in every
+        ]
     if stage == "lending":
         every = [(task, name) for task in LENDING_TASKS for name in LENDING]
         return [
