@@ -21,7 +21,7 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 sys.path.append(str(Path(__file__).parents[2]))
 
@@ -156,9 +156,33 @@ ATARI_TUNE: Agents = {
     "residual-discount-0.97": ("comper", SHIFTS | RESIDUAL | NEAR),
     "residual-discount-0.97-less-random": ("comper", SHIFTS | RESIDUAL | NEAR | LESS_RANDOM),
 }
-SMALLER = {"tune": (TUNE, TUNE_SETTINGS), "exploration": (EXPLORATION, TUNE_SETTINGS), "ensemble": (ENSEMBLE, EQUAL)}
-"""Stages on four tasks, half of the study's frames, and seeds that it does not use."""
-STAGES = ("study", "tune", "ablations", "atari-tune", "lending", "exploration", "pace", "ensemble", "default-epsilon")
+
+
+class Stage(NamedTuple):
+    """Agents, each in every task."""
+
+    agents: Agents
+    tasks: tuple[str, ...]
+    settings: dict[str, Any] = EQUAL
+    seeds: range = TUNE_SEEDS
+    """Others than the study's, where something is chosen."""
+    frames: int = 50_000
+    folder: str = ""
+    """The stage's name, if empty."""
+
+
+ALL_TASKS = MINATAR + MINIGRID
+STAGES = {
+    "study": Stage(STUDY, ALL_TASKS, EQUAL, range(5), 100_000, "premise"),
+    "tune": Stage(TUNE, TUNE_TASKS, TUNE_SETTINGS),
+    "ablations": Stage(ABLATIONS, ABLATION_TASKS, EQUAL, range(5), 100_000),
+    "lending": Stage(LENDING, LENDING_TASKS, TUNE_SETTINGS, range(100, 103), 30_000),
+    "exploration": Stage(EXPLORATION, TUNE_TASKS),
+    "pace": Stage(PACE, ALL_TASKS, EQUAL, range(5), 20_000),
+    "ensemble": Stage(ENSEMBLE, TUNE_TASKS),
+    "default-epsilon": Stage(DEFAULT_EPSILON, DEFAULT_EPSILON_TASKS, frames=100_000),
+}
+ATARI_STAGE = "atari-tune"
 
 
 def atari_tune() -> list[Population]:
@@ -170,38 +194,21 @@ def atari_tune() -> list[Population]:
 
 
 def populations(stage: str, *, small: bool) -> list[Population]:
-    """Every agent in every task of a stage."""
-    if stage == "atari-tune":
+    """Every agent in every task of a stage; `small`: three tasks, three seeds, fewer frames."""
+    if stage == ATARI_STAGE:
         return atari_tune()
-    if stage in SMALLER:
-        agents, settings = SMALLER[stage]
-        every = [(task, name) for task in TUNE_TASKS for name in agents]
-        return [population(task, f"{stage}/{name}", agents[name], settings, TUNE_SEEDS, 50_000) for task, name in every]
-    if stage == "pace":
-        every = [(task, name) for task in MINATAR + MINIGRID for name in PACE]
-        return [population(task, f"pace/{name}", PACE[name], EQUAL, range(5), 20_000) for task, name in every]
-    if stage == "default-epsilon":
-        every = [(task, name) for task in DEFAULT_EPSILON_TASKS for name in DEFAULT_EPSILON]
-        return [
-            population(task, f"default-epsilon/{name}", DEFAULT_EPSILON[name], EQUAL, TUNE_SEEDS, 100_000)
-            for task, name in every
-        ]
-    if stage == "lending":
-        every = [(task, name) for task in LENDING_TASKS for name in LENDING]
-        return [
-            population(task, f"lending/{name}", LENDING[name], TUNE_SETTINGS, range(100, 103), 30_000) for task, name in every
-        ]
-    agents, tasks = (STUDY, MINATAR + MINIGRID) if stage == "study" else (ABLATIONS, ABLATION_TASKS)
-    folder = "premise" if stage == "study" else "ablations"
-    size = (range(3), 30_000) if small else (range(5), 100_000)
-    shown = SMALL if small else tasks
-    return [population(task, f"{folder}/{name}", agent, EQUAL, *size) for task in shown for name, agent in agents.items()]
+    chosen = STAGES[stage]
+    if small:
+        chosen = chosen._replace(tasks=SMALL, seeds=range(3), frames=30_000)
+    agents, tasks, settings, seeds, frames, folder = chosen
+    every = [(task, name, agent) for task in tasks for name, agent in agents.items()]
+    return [population(task, f"{folder or stage}/{name}", agent, settings, seeds, frames) for task, name, agent in every]
 
 
 def main() -> None:
     """Print the commands."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--stage", choices=STAGES, default="study")
+    parser.add_argument("--stage", choices=(*STAGES, ATARI_STAGE), default="study")
     add_flags(parser)
     args = parser.parse_args()
     show(populations(args.stage, small=args.small), args)
