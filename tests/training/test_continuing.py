@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -104,6 +105,12 @@ def test_what_was_not_finished_is_kept_apart_from_what_stopped_all() -> None:
     with pytest.raises(StoppedError, match=r"^stopped by SIGINT: every trial was saved; do x\.$"):
         unfinished_jobs(JOBS, {0: StoppedError("stopped.")}, request, hint="do x")
     assert unfinished_jobs(JOBS, {}, request, hint="it came too late") == {}
+    unsaved = [dataclasses.replace(job, options=dataclasses.replace(OPTIONS, checkpoint_period_steps=0)) for job in JOBS]
+    with pytest.raises(StoppedError, match="checkpoints are off, so trials start again from the beginning; do x"):
+        unfinished_jobs(unsaved, {0: StoppedError("stopped.")}, request, hint="do x")
+    request.name = None
+    with pytest.raises(ResourceError, match="stopped, and start again from the beginning, since checkpoints are off: do x"):
+        unfinished_jobs(unsaved, {0: StoppedError("stopped."), 1: room}, request, hint="do x")
 
 
 def test_what_was_left_out_is_named_with_the_first_exit_code() -> None:

@@ -304,6 +304,9 @@ class SentJob(Protocol):
     @property
     def paths(self) -> tuple[Path, ...]: ...
 
+    @property
+    def options(self) -> RunOptions: ...
+
 
 @dataclass(frozen=True)
 class ContinueJob:
@@ -377,11 +380,14 @@ def continue_in_processes(jobs: Sequence[ContinueJob], *, num_processes: int, is
 
 def unfinished_jobs(jobs: Sequence[SentJob], errors: Errors, request: StopRequest, *, hint: str) -> Refused:
     """Runs that were not finished, and why; where all were stopped, by a signal or a want of room, that is raised."""
+    is_saved = all(jobs[number].options.with_checkpoints for number in errors)
     if request.name is not None and any(isinstance(error, StoppedError) for error in errors.values()):
-        raise StoppedError(f"stopped by {request.name}: every trial was saved; {hint}.")
+        kept = "every trial was saved" if is_saved else "checkpoints are off, so trials start again from the beginning"
+        raise StoppedError(f"stopped by {request.name}: {kept}; {hint}.")
     for error in errors.values():
         if isinstance(error, ResourceError):
-            raise ResourceError(f"{_sentence(error)} The other trials were stopped and saved: {hint}.")
+            kept = " and saved" if is_saved else ", and start again from the beginning, since checkpoints are off"
+            raise ResourceError(f"{_sentence(error)} The other trials were stopped{kept}: {hint}.")
     return {
         path: error
         for number, error in errors.items()
