@@ -87,11 +87,12 @@ EXPLORATION: Agents = {
 PACE: Agents = {
     "own-pace": ("comper", {"train_period_steps": 2, "epsilon_end": 0.01, "epsilon_decay_frames": 10_000}),
 }
-"""What `comper` does where nothing else is asked for."""
+"""What `comper` did where nothing else was asked for, before experiment 18."""
 
 DEFAULT_EPSILON: Agents = {
     "epsilon-0.01-in-10000": PACE["own-pace"],
     "epsilon-0.05-in-20000": ("comper", {"train_period_steps": 2}),
+    "epsilon-0.01-in-20000": ("comper", {"train_period_steps": 2, "epsilon_end": 0.01}),
 }
 DEFAULT_EPSILON_TASKS = ("minigrid:DoorKey-6x6-v0", "minatar:breakout", "minigrid:LavaGapS7-v0")
 
