@@ -191,7 +191,7 @@ GRAPH = {
             "prior_visits": 0.0, "trust": 0.6,
             "trust_grows": "state", "double": False, "asked_states": 2_000, "count_bonus": 0.0, "replay": "set",
             "all_tried": True, "batch_size": 32, "train_period_steps": 2, "replay_start_steps": 1_000, "num_steps": 3,
-            "target_period_steps": 1_000, "reward_clip": 1.0, "epsilon_end": 0.01, "epsilon_decay_frames": 10_000,
+            "target_period_steps": 1_000, "reward_clip": 1.0, "epsilon_end": 0.05, "epsilon_decay_frames": 20_000,
             "updates_at_a_time": 1, "random_actions": "least-tried", "layer_norm": False,
             "held_steps": 1, "act_with": "graph", "network": "auto", "residual_width": 0, "duelling": True, "shift_pixels": 0,
             "value_classes": 0, "value_range": 10.0, "ensemble": 1,
@@ -203,7 +203,7 @@ GRAPH_IN_ATARI = GRAPH | {
     name: Expected(value, GRAPH[name].source)
     for name, value in {
         "observation": "rolling", "discount": 0.97, "trust": 0.9, "train_period_steps": 1, "step_size": 0.0001,
-        "shift_pixels": 4, "random_actions": "any",
+        "shift_pixels": 4, "random_actions": "any", "epsilon_end": 0.01, "epsilon_decay_frames": 10_000,
     }.items()
 }  # fmt: skip
 ATARI = {

@@ -98,8 +98,8 @@ class GraphConfig(AgentConfig):
     target_period_steps: int = setting(1_000, "D7", "with targets = steps: agent steps between copies to the target network")
     reward_clip: float = setting(1.0, "D7", "rewards are learned from within ± this (scores stay raw); 0: not clipped")
     # Exploration
-    epsilon_end: float = setting(0.01, "D7", "final exploration rate", most=1)
-    epsilon_decay_frames: int = setting(10_000, "D7", "frames over which ε falls linearly from 1")
+    epsilon_end: float = setting(0.05, "D7", "final exploration rate", most=1)
+    epsilon_decay_frames: int = setting(20_000, "D7", "frames over which ε falls linearly from 1")
     random_actions: str = setting(
         "least-tried",
         "D7",
