@@ -128,6 +128,7 @@ def test_output_into_a_closed_pipe_is_no_error() -> None:
             ["train", "freeway", "--agent", "dqn", "--alignment", "max"],
             "a setting of comper-single, comper-stacked, not of dqn",
         ),
+        (["describe", "comper", "--value-classes", "51"], "a setting of comper, which `comper train` takes"),
         (["train", "gym:ALE/Pong-v5"], "Did you mean pong?"),
         (["train", "gym:breakout"], "Did you mean breakout or minatar:breakout?"),
         (["train", "freeway", "--floors", "no-such-file.json"], "no-such-file.json: there is no such file"),
