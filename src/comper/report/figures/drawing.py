@@ -168,10 +168,10 @@ def patch_handle(label: str, index: int) -> Any:
     return Patch(label=label, **bar_look(index))
 
 
-def legend(figure: Any, handles: list[Any], *, most: int = LEGEND_COLUMNS) -> None:
+def legend(figure: Any, handles: list[Any]) -> None:
     """One legend for the whole figure, above it, in as many columns as fit: the figure grows by its height."""
     place = {"loc": "upper left", "bbox_to_anchor": (0.005, 1.0), "borderaxespad": 0.3, "handlelength": 2.6}
-    for columns in range(most, 0, -1):
+    for columns in range(LEGEND_COLUMNS, 0, -1):
         drawn = figure.legend(handles=handles, ncols=columns, **place)
         extent = drawn.get_window_extent()
         if extent.x1 <= figure.bbox.x1:
