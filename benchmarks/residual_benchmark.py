@@ -11,15 +11,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from comper.networks.cnn import ObservationSpec, make_q_network
+from comper.networks.cnn import Duelling, ObservationSpec, make_q_network
 from comper.networks.graphs import GraphedFunction
 from comper.networks.residual import make_residual_network
 from comper.networks.stacking import NetworkFactory, Population
 
 STATES, NUM_ACTIONS, REPEATS = ObservationSpec((84, 84), 4), 18, 20
 NETWORKS: dict[str, NetworkFactory] = {
-    "DQN's, duelling": make_q_network(STATES, NUM_ACTIONS, duelling=True),
-    "residual, duelling": make_residual_network(1, STATES, NUM_ACTIONS, duelling=True),
+    "DQN's, duelling": make_q_network(STATES, NUM_ACTIONS, output=Duelling),
+    "residual, duelling": make_residual_network(1, STATES, NUM_ACTIONS, output=Duelling),
 }
 
 

@@ -22,7 +22,7 @@ from comper.learners.value_regression import (
 )
 from comper.memory.frames import FrameStore
 from comper.memory.transitions import Batch
-from comper.networks.cnn import ObservationSpec, make_q_network
+from comper.networks.cnn import Duelling, ObservationSpec, make_q_network
 from comper.networks.graphs import WARM_UP_CALLS
 from comper.networks.histogram import with_histograms
 from comper.networks.stacking import Population
@@ -41,7 +41,7 @@ def test_the_loss_is_hubers_of_the_weighted_actions_alone() -> None:
 def learner(num_actions: int = 3, *, classes: int = 0) -> tuple[ValueLearner, Any]:
     store = FrameStore((4,))
     ids = np.array([[store.intern(np.array(frame, np.uint8))] for frame in ([255, 0, 0, 0], [0, 255, 0, 0])])
-    network = make_q_network(ObservationSpec((4,), kind="vector"), num_actions, duelling=True)
+    network = make_q_network(ObservationSpec((4,), kind="vector"), num_actions, output=Duelling)
     made = ValueLearner(
         with_histograms(network, classes, 4.0) if classes else network,
         FrameBank([store], torch.device("cpu")),
@@ -83,7 +83,7 @@ def test_the_loss_of_classes_is_the_weighted_sum_of_cross_entropies() -> None:
 @pytest.mark.gpu
 def test_updates_of_classes_replayed_on_a_gpu_are_those_of_a_cpu() -> None:
     rng, shape = np.random.default_rng(0), (10, 10, 4)
-    network = with_histograms(make_q_network(ObservationSpec(shape), 6, duelling=True), 21, 5.0)
+    network = with_histograms(make_q_network(ObservationSpec(shape), 6, output=Duelling), 21, 5.0)
     on_gpu, on_cpu = (
         ValueLearner(
             network,
@@ -108,7 +108,7 @@ def test_an_update_without_autograd_has_the_bits_of_one_with_it(monkeypatch: pyt
     frames = torch.from_numpy(rng.random((1, 32, 1, 10, 10, 4)) < 0.1)
     targets = rng.normal(scale=2, size=(1, 32, 6)).astype(np.float32)
     weights = (rng.random((1, 32, 6)) < 0.5).astype(np.float32)
-    network = make_q_network(ObservationSpec((10, 10, 4)), 6, duelling=True)
+    network = make_q_network(ObservationSpec((10, 10, 4)), 6, output=Duelling)
     bank = FrameBank([FrameStore((10, 10, 4), np.bool_)], torch.device("cpu"))
 
     def fitted() -> tuple[ValueLearner, list[torch.Tensor]]:
@@ -127,7 +127,7 @@ def test_targets_of_steps_are_fitted_by_their_own_loss() -> None:
     """The agent without its graph: one action for each state, and another loss, on a network with gradients of its own."""
     rng = np.random.default_rng(0)
     frames = torch.from_numpy(rng.random((1, 6, 1, 10, 10, 4)) < 0.1)
-    network = make_q_network(ObservationSpec((10, 10, 4)), 6, duelling=True)
+    network = make_q_network(ObservationSpec((10, 10, 4)), 6, output=Duelling)
     bank = FrameBank([FrameStore((10, 10, 4), np.bool_)], torch.device("cpu"))
     made = ValueLearner(network, bank, [np.random.default_rng(0)], loss="huber", optimiser=Adam(step_size=0.01))
     ids, numbers = np.arange(6)[None], np.zeros((1, 6), np.float32)

@@ -22,7 +22,7 @@ def population(
     observation: ObservationSpec, trials: int = 1, *, stacked: bool = False, first_bias: bool = True, duelling: bool = False
 ) -> Population:
     rngs = [np.random.default_rng(seed) for seed in range(trials)]
-    network = make_q_network(observation, 18, first_bias=first_bias, duelling=duelling)
+    network = make_q_network(observation, 18, first_bias=first_bias, output=Duelling if duelling else Linear)
     return Population(network, rngs, CPU, stacked=stacked)
 
 
@@ -232,7 +232,7 @@ def test_a_duelling_output_is_the_value_of_the_state_and_advantages_that_sum_to_
 
 @pytest.mark.parametrize("shape", [(84, 84), (10, 10, 4), (5,)])
 def test_a_duelling_network_has_one_output_more_inside_and_as_many_outside(shape: tuple[int, ...]) -> None:
-    plain, duelling = (make_q_network(ObservationSpec(shape), 6, duelling=choice)() for choice in (False, True))
+    plain, duelling = (make_q_network(ObservationSpec(shape), 6, output=output)() for output in (Linear, Duelling))
     assert duelling(torch.zeros(2, 1, *shape)).shape == (2, 6)
     last = list(plain.parameters())[-1].numel()
     assert list(duelling.parameters())[-1].numel() == last + 1

@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 
 from comper.learners.value_regression import weighted_own_loss
-from comper.networks.cnn import ObservationSpec, make_q_network
+from comper.networks.cnn import Duelling, ObservationSpec, make_q_network
 from comper.networks.ensemble import Ensemble, with_members
 from comper.networks.histogram import with_histograms
 from comper.networks.inspection import num_parameters
 from comper.networks.stacking import NetworkFactory, Population, started_module
 
 CPU = torch.device("cpu")
-PLAIN = make_q_network(ObservationSpec((6, 6), 2), 3, duelling=True)
+PLAIN = make_q_network(ObservationSpec((6, 6), 2), 3, output=Duelling)
 KINDS = {"values": PLAIN, "histograms": with_histograms(PLAIN, 21, 2.0)}
 
 

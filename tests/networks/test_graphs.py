@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from comper.networks.cnn import ObservationSpec, make_q_network
+from comper.networks.cnn import Duelling, ObservationSpec, make_q_network
 from comper.networks.graphs import WARM_UP_CALLS, GraphedFunction
 from comper.networks.histogram import with_histograms
 from comper.networks.stacking import NetworkFactory, Population
@@ -46,7 +46,7 @@ def users_network() -> nn.Module:
     "make",
     [
         make_q_network(ObservationSpec((84, 84)), 18),
-        with_histograms(make_q_network(ObservationSpec((84, 84)), 18, duelling=True), 51, 10.0),
+        with_histograms(make_q_network(ObservationSpec((84, 84)), 18, output=Duelling), 51, 10.0),
         users_network,
     ],
     ids=["ours", "with classes", "a user's"],

@@ -11,25 +11,25 @@ import torch
 from torch import Tensor, nn
 
 from comper.learners.value_regression import weighted_own_loss
-from comper.networks.cnn import ObservationSpec, make_q_network
+from comper.networks.cnn import Duelling, ObservationSpec, OutputLayer, make_q_network
 from comper.networks.histogram import HistogramNetwork, histograms, with_histograms
 from comper.networks.inspection import check_q_network, described_layers
 from comper.networks.residual import make_residual_network
-from comper.networks.stacking import NetworkFactory, Population, started_module
+from comper.networks.stacking import Linear, NetworkFactory, Population, started_module
 
 CPU = torch.device("cpu")
 NUM_ACTIONS, CLASSES, RANGE = 3, 21, 5.0
-MAKERS: dict[str, tuple[Callable[[bool], NetworkFactory], tuple[int, ...]]] = {
-    "CNN": (lambda d: make_q_network(ObservationSpec((10, 10, 4)), NUM_ACTIONS, duelling=d), (1, 10, 10, 4)),
-    "MLP": (lambda d: make_q_network(ObservationSpec((6,)), NUM_ACTIONS, duelling=d), (1, 6)),
-    "residual": (lambda d: make_residual_network(1, ObservationSpec((8, 8), 2), NUM_ACTIONS, duelling=d), (2, 8, 8)),
+MAKERS: dict[str, tuple[Callable[[OutputLayer], NetworkFactory], tuple[int, ...]]] = {
+    "CNN": (lambda output: make_q_network(ObservationSpec((10, 10, 4)), NUM_ACTIONS, output=output), (1, 10, 10, 4)),
+    "MLP": (lambda output: make_q_network(ObservationSpec((6,)), NUM_ACTIONS, output=output), (1, 6)),
+    "residual": (lambda output: make_residual_network(1, ObservationSpec((8, 8), 2), NUM_ACTIONS, output=output), (2, 8, 8)),
 }
 every_network = pytest.mark.parametrize(("name", "duelling"), [(name, d) for name in MAKERS for d in (False, True)])
 
 
 def made(name: str, duelling: bool) -> tuple[NetworkFactory, tuple[int, ...]]:
     make, shape = MAKERS[name]
-    return with_histograms(make(duelling), CLASSES, RANGE), shape
+    return with_histograms(make(Duelling if duelling else Linear), CLASSES, RANGE), shape
 
 
 def pixels(*shape: int) -> Tensor:
@@ -128,7 +128,7 @@ def test_any_number_of_classes_over_any_range_has_finite_losses(classes: int, la
 
 
 def test_a_network_with_classes_has_the_same_layers_with_a_wider_output_and_says_so() -> None:
-    plain = make_q_network(ObservationSpec((10, 10, 4)), NUM_ACTIONS, duelling=True)
+    plain = make_q_network(ObservationSpec((10, 10, 4)), NUM_ACTIONS, output=Duelling)
     wide = with_histograms(plain, CLASSES, RANGE)
     assert wide.description == f"{plain.description}, {CLASSES} classes of values"
     before, after = described_layers(plain), described_layers(wide)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from comper.networks.cnn import ObservationSpec
+from comper.networks.cnn import Duelling, ObservationSpec
 from comper.networks.inspection import layer_sizes
 from comper.networks.residual import make_residual_network
 from comper.networks.stacking import Population, started_module
@@ -45,7 +45,7 @@ def reference_values(weights: dict[str, Tensor], images: Tensor, *, layer_norm: 
 
 @pytest.mark.parametrize(("side", "layer_norm"), [(84, False), (10, False), (1, False), (84, True), (10, True)])
 def test_values_equal_those_of_torchs_own_layers(side: int, layer_norm: bool) -> None:
-    make = make_residual_network(1, ObservationSpec((side, side), 4), 6, duelling=True, layer_norm=layer_norm)
+    make = make_residual_network(1, ObservationSpec((side, side), 4), 6, output=Duelling, layer_norm=layer_norm)
     network = started_module(make, np.random.default_rng(0))
     for parameter in network.parameters():  # biases that are not zero
         parameter.data += 0.01

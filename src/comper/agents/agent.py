@@ -23,6 +23,8 @@ from comper.protocol import AgentConfig
 if TYPE_CHECKING:  # torch takes a second to import, and naming agents must not
     import torch
 
+    from comper.networks.cnn import OutputLayer
+
 NetworkFactory = Callable[[], "torch.nn.Module"]
 
 
@@ -51,22 +53,23 @@ class Task:
         history_length: int,
         *,
         first_bias: bool = True,
-        duelling: bool = False,
+        output: OutputLayer | None = None,
         residual_width: int = 0,
         layer_norm: bool = False,
     ) -> NetworkFactory:
         """The user's own network, or one that fits the observations; with a `residual_width` IMPALA's, so wide."""
         from comper.networks.cnn import ObservationSpec, make_q_network
         from comper.networks.residual import make_residual_network
+        from comper.networks.stacking import Linear
 
         if self.make_network is not None:
             return partial(self.make_network, (history_length, *self.observation_shape), self.num_actions)
         observation = ObservationSpec(self.observation_shape, history_length, kind=self.observation_kind)
         if residual_width:
             return make_residual_network(
-                residual_width, observation, self.num_actions, duelling=duelling, layer_norm=layer_norm
+                residual_width, observation, self.num_actions, output=output or Linear, layer_norm=layer_norm
             )
-        return make_q_network(observation, self.num_actions, first_bias=first_bias, duelling=duelling)
+        return make_q_network(observation, self.num_actions, first_bias=first_bias, output=output or Linear)
 
 
 @cache

@@ -27,6 +27,9 @@ from comper.settings import setting
 if TYPE_CHECKING:
     import torch
 
+    from comper.networks.cnn import OutputLayer
+    from comper.networks.joystick import Shares
+
 ASKED_AT_A_TIME = 256
 """Stacked networks answer about a multiple of so many states, so that their calls have one shape."""
 NUMBERS_OF_A_CLASS = 8
@@ -128,6 +131,13 @@ class GraphConfig(AgentConfig):
         False, "D7", "with residual_width: features and hidden units of a state have mean 0 and variance 1", before=False
     )
     duelling: bool = setting(True, "D7", "the network's output is a value of the state and an advantage of each action")
+    joystick: str = setting(
+        "off",
+        "D7",
+        "advantages of an action's parts, left-right, up-down and fire: off; shared, beside each action's own; alone",
+        ("off", "shared", "alone"),
+        before="off",
+    )
     value_classes: int = setting(
         0,
         "D7",
@@ -401,6 +411,10 @@ class GraphAgent(Agent):
             raise UsageError("value_classes is for a network that is not your own: use --value-classes 0.")
         if config.ensemble > 1 and task.make_network is not None:
             raise UsageError("ensemble is for a network that is not your own: use --ensemble 1.")
+        if config.joystick != "off" and (task.make_network is not None or not config.duelling or not _shares(config, task)):
+            raise UsageError(
+                "joystick is for actions such as UP and LEFTFIRE and for a duelling network of ours: use --joystick off."
+            )
         if config.layer_norm and not config.residual_width:
             raise UsageError("layer_norm is for the residual network: use --residual-width 1 with it.")
         if config.similarity_cells and config.similarity_threshold:
@@ -416,7 +430,7 @@ class GraphAgent(Agent):
 
         c = config
         network = task.q_network(
-            c.history_length, duelling=c.duelling, residual_width=c.residual_width, layer_norm=c.layer_norm
+            c.history_length, output=_output_layer(c, task), residual_width=c.residual_width, layer_norm=c.layer_norm
         )
         if c.value_classes:
             network = with_histograms(network, c.value_classes, c.value_range)
@@ -441,6 +455,23 @@ class GraphAgent(Agent):
             held, at_work = needed_bytes(features, config.num_lenders, config.memory_sets)
             tables, batch = tables + held, batch + at_work
         return MemoryEstimate(config.memory_sets, tables, 4 * weights, batch)
+
+
+def _output_layer(config: GraphConfig, task: Task) -> OutputLayer:
+    from comper.networks.cnn import Duelling
+    from comper.networks.joystick import Joystick
+    from comper.networks.stacking import Linear
+
+    if shares := _shares(config, task):
+        return partial(Joystick, shares=shares)
+    return Duelling if config.duelling else Linear
+
+
+def _shares(config: GraphConfig, task: Task) -> Shares:
+    """Which outputs count in which actions, where the actions are a joystick's and their parts have outputs."""
+    from comper.networks.joystick import joystick_shares
+
+    return () if config.joystick == "off" else joystick_shares(task.action_names, own=config.joystick == "shared")
 
 
 def _graph(config: GraphConfig, task: Task, trial: TrialSetup) -> TransitionGraph:

@@ -20,6 +20,9 @@ from comper.networks.stacking import MKL_BLOCK, Gradient, Linear, NetworkFactory
 VECTOR_UNITS = 64
 """Hidden units, twice, for observations that are not images (D3)."""
 
+OutputLayer = Callable[[int, int], Linear]
+"""(number of inputs, number of actions) -> the layer that gives Q-values."""
+
 
 @dataclass(frozen=True)
 class ObservationSpec:
@@ -115,7 +118,7 @@ class QNetworkFactory:
 
 
 def make_q_network(
-    observation: ObservationSpec, num_actions: int, *, first_bias: bool = True, duelling: bool = False
+    observation: ObservationSpec, num_actions: int, *, first_bias: bool = True, output: OutputLayer = Linear
 ) -> QNetworkFactory:
     """A CNN that fits the size of images, an MLP for everything else.
 
@@ -125,10 +128,10 @@ def make_q_network(
         height, width, channels = observation.image_size
         for architecture in ARCHITECTURES:
             if min(height, width) >= architecture.smallest_side:
-                make = partial(CNN, architecture, observation, num_actions, first_bias=first_bias, duelling=duelling)
+                make = partial(CNN, architecture, observation, num_actions, first_bias=first_bias, output=output)
                 return QNetworkFactory(f"{architecture.name} for {height}x{width}x{channels} pixels", make)
     description = f"MLP {VECTOR_UNITS}-{VECTOR_UNITS} for {observation.size:,} numbers"
-    return QNetworkFactory(description, partial(MLP, observation, num_actions, duelling=duelling))
+    return QNetworkFactory(description, partial(MLP, observation, num_actions, output=output))
 
 
 class Conv2d(nn.Module):
@@ -249,7 +252,7 @@ class CNN(nn.Module):
         num_actions: int,
         *,
         first_bias: bool = True,
-        duelling: bool = False,
+        output: OutputLayer = Linear,
     ):
         super().__init__()
         self._channel_axis = observation.channel_axis
@@ -263,7 +266,7 @@ class CNN(nn.Module):
         self._convolutions = tuple(layer for layer in self.children() if isinstance(layer, Conv2d))
         self._geometries = (*geometries, Geometry(0, 0, height, width, channels, architecture.hidden_units))
         self.Dense1 = Linear(height * width * channels, architecture.hidden_units)
-        self.Dense2 = (Duelling if duelling else Linear)(architecture.hidden_units, num_actions)
+        self.Dense2 = output(architecture.hidden_units, num_actions)
 
     def forward(self, frames: Tensor) -> Tensor:
         """Q(s, ·; Θ) of states given as (..., B, history, *observation_shape)."""
@@ -335,12 +338,12 @@ class MLP(nn.Module):
 
     takes_trial_axis = True
 
-    def __init__(self, observation: ObservationSpec, num_actions: int, *, duelling: bool = False):
+    def __init__(self, observation: ObservationSpec, num_actions: int, *, output: OutputLayer = Linear):
         super().__init__()
         self._num_axes = 1 + len(observation.shape)
         self.Dense1 = Linear(observation.size, VECTOR_UNITS)
         self.Dense2 = Linear(VECTOR_UNITS, VECTOR_UNITS)
-        self.Dense3 = (Duelling if duelling else Linear)(VECTOR_UNITS, num_actions)
+        self.Dense3 = output(VECTOR_UNITS, num_actions)
 
     def forward(self, frames: Tensor) -> Tensor:
         """Q(s, ·; Θ) of states given as (..., B, history, *observation_shape)."""

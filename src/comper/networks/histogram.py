@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from comper.networks.cnn import Duelling, QNetworkFactory
+from comper.networks.joystick import Joystick, summing
 from comper.networks.stacking import Linear, NetworkFactory
 
 WIDTHS_OF_A_CLASS = 0.75
@@ -34,6 +35,7 @@ class HistogramNetwork(nn.Module):
         if not isinstance(last, Linear):
             raise TypeError(f"The last layer is a {type(last).__name__}, which cannot be given classes.")
         self._duelling = isinstance(last, Duelling)
+        self._shares = last.shares if isinstance(last, Joystick) else None
         num_inputs, num_outputs = last.weight.shape
         network.add_module(name, Linear(num_inputs, num_outputs * num_classes))
         self.network = network
@@ -54,6 +56,8 @@ class HistogramNetwork(nn.Module):
 
     def _logits(self, frames: Tensor) -> Tensor:
         y: Tensor = self.network(frames).unflatten(-1, (-1, self._num_classes))
+        if self._shares is not None:
+            return (y.mT @ summing(self._shares, y.device)).mT
         if not self._duelling:
             return y
         value, advantages = y.split_with_sizes((1, y.shape[-2] - 1), -2)

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from comper.networks.cnn import Duelling, ObservationSpec, QNetworkFactory
+from comper.networks.cnn import ObservationSpec, OutputLayer, QNetworkFactory
 from comper.networks.stacking import Linear, as_floats, glorot
 
 FILTERS = (16, 32, 32)
@@ -18,11 +18,11 @@ HIDDEN_UNITS = 512
 
 
 def make_residual_network(
-    width: int, observation: ObservationSpec, num_actions: int, *, duelling: bool = False, layer_norm: bool = False
+    width: int, observation: ObservationSpec, num_actions: int, *, output: OutputLayer = Linear, layer_norm: bool = False
 ) -> QNetworkFactory:
     """A residual CNN, `width` times as wide as IMPALA's."""
     height, columns, channels = observation.image_size
-    make = partial(ResidualCNN, width, observation, num_actions, duelling=duelling, layer_norm=layer_norm)
+    make = partial(ResidualCNN, width, observation, num_actions, output=output, layer_norm=layer_norm)
     return QNetworkFactory(f"residual CNN for {height}x{columns}x{channels} pixels", make)
 
 
@@ -75,7 +75,7 @@ class ResidualCNN(nn.Module):
         observation: ObservationSpec,
         num_actions: int,
         *,
-        duelling: bool = False,
+        output: OutputLayer = Linear,
         layer_norm: bool = False,
     ):
         super().__init__()
@@ -87,7 +87,7 @@ class ResidualCNN(nn.Module):
             channels, height, columns = width * filters, (height + 1) // 2, (columns + 1) // 2
         self._stages = tuple(stage for stage in self.children() if isinstance(stage, Stage))
         self.Dense1 = Linear(height * columns * channels, HIDDEN_UNITS)
-        self.Dense2 = (Duelling if duelling else Linear)(HIDDEN_UNITS, num_actions)
+        self.Dense2 = output(HIDDEN_UNITS, num_actions)
 
     def forward(self, frames: Tensor) -> Tensor:
         """Q(s, ·; Θ) of states given as (..., B, history, *observation_shape)."""

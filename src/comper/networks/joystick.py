@@ -1,0 +1,57 @@
+"""Actions that share what their parts are worth: left and right, up and down, fire. D7.
+
+A joystick's 18 actions are three positions across, three along, and a button. Most games heed only some of them: in Asterix
+six actions all go up. One output for each part learns from every action that has it (Sharma et al. 2017).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from comper.networks.stacking import Gradient, Linear
+
+Shares = tuple[tuple[int, ...], ...]
+"""A row for each output: 1 for the actions that it counts in, 0 for the others."""
+
+PARTS = re.compile("(UP|DOWN)?(LEFT|RIGHT)?(FIRE)?")
+
+
+def joystick_shares(action_names: Sequence[str], *, own: bool) -> Shares:
+    """Rows for the parts of these actions and, with `own`, one for each action; none if they are not a joystick's."""
+    found = [PARTS.fullmatch("" if name == "NOOP" else name) for name in action_names]
+    if None in found:
+        return ()
+    columns = zip(*(match.groups("") for match in found if match), strict=True)
+    parts = [tuple(int(part == of_action) for of_action in column) for column in columns for part in dict.fromkeys(column)]
+    shared = [row for row in parts if 0 in row]  # what all actions have in common tells none from another
+    each = [tuple(int(i == j) for j in range(len(action_names))) for i in range(len(action_names))] if own else []
+    return (*shared, *each)
+
+
+class Joystick(Linear):
+    """A duelling output whose advantages are sums: Q(s, a) = V + A(a) - mean of A, A(a) of the outputs that count in a."""
+
+    def __init__(self, num_inputs: int, num_actions: int, shares: Shares):
+        super().__init__(num_inputs, 1 + len(shares))
+        self.shares = shares
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Q-values of (B, inputs), or of (T, B, inputs) with stacked parameters."""
+        return super().forward(x) @ summing(self.shares, x.device)
+
+    def backward(self, x: Tensor, d: Tensor) -> tuple[Tensor, dict[str, Gradient]]:
+        """The gradients of x and of the parameters, given that of the Q-values of a batch (B, actions)."""
+        return super().backward(x, d @ summing(self.shares, d.device).t())
+
+
+@cache
+def summing(shares: Shares, device: torch.device) -> Tensor:
+    """The matrix (outputs, actions) that makes Q-values of outputs, the state's value first."""
+    advantages = torch.tensor(shares, dtype=torch.float32)
+    advantages -= advantages.mean(1, keepdim=True)
+    return torch.cat([torch.ones(1, advantages.shape[1]), advantages]).to(device)
