@@ -194,7 +194,7 @@ GRAPH = {
             "target_period_steps": 1_000, "reward_clip": 1.0, "epsilon_end": 0.05, "epsilon_decay_frames": 20_000,
             "updates_at_a_time": 1, "random_actions": "least-tried", "layer_norm": False,
             "held_steps": 1, "act_with": "graph", "network": "auto", "residual_width": 0, "duelling": True, "shift_pixels": 0,
-            "value_classes": 0, "value_range": 10.0, "ensemble": 1, "joystick": "off",
+            "value_classes": 0, "value_range": 10.0, "ensemble": 1, "joystick": "off", "mirror": False, "average_views": False,
             "step_size": 0.00025, "adam_epsilon": 1.5e-4,
         }.items()
     },

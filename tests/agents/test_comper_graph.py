@@ -45,9 +45,9 @@ class Traced:
         self.fits: list[tuple[Any, ...]] = []
         frames, fit = self.agent.q_network.frames, self.agent.q_network.fit_values
 
-        def watched_frames(s: Any, trials: Any, shifts: Any) -> Any:
+        def watched_frames(s: Any, trials: Any, shifts: Any, flips: Any) -> Any:
             self.replayed = (s, shifts)
-            return frames(s, trials, shifts)
+            return frames(s, trials, shifts, flips)
 
         def watched_fit(pictures: Any, targets: Any, weights: Any, trials: Any) -> Any:
             s, shifts = self.replayed
@@ -139,9 +139,9 @@ def test_pictures_may_be_moved_in_replay_and_their_values_are_then_not_stored(ta
     shifts: list[Any] = []
     frames = agent.q_network.frames
 
-    def watched(s: Any, trials: Any, moved: Any) -> Any:
+    def watched(s: Any, trials: Any, moved: Any, flips: Any) -> Any:
         shifts.append(moved)
-        return frames(s, trials, moved)
+        return frames(s, trials, moved, flips)
 
     agent.q_network.frames = watched
     for t in (10, 11):
@@ -342,6 +342,96 @@ def test_shifts_are_for_pictures() -> None:
     agent.store(0, Transition((ids[0],), 0, 1.0, (ids[1],), False), 0.0, is_last=False)
     agent.learn(10, [0])
     assert agent.metrics(0)["cnn_loss"] > 0
+
+
+FOUR_WAYS = ("NOOP", "LEFT", "RIGHT", "UPLEFT", "UPRIGHT")
+WIDE = Task((6, 6), np.dtype(np.uint8), "pixels", FOUR_WAYS)
+
+
+def of_picture(config: GraphConfig) -> tuple[GraphAgent, int, int]:
+    """An agent, and the numbers of a picture and its mirror image."""
+    (setup,) = setups((6, 6), [0])
+    picture = np.zeros((6, 6), np.uint8)
+    picture[1:5, :2] = 255
+    there, mirrored = setup.frames.intern(picture), setup.frames.intern(picture[:, ::-1].copy())
+    return GraphAgent(config, WIDE, [setup], device=torch.device("cpu")), there, mirrored
+
+
+@pytest.mark.parametrize("targets", ["graph", "steps"])
+def test_what_a_mirrored_picture_is_worth_is_learned_without_seeing_it(targets: str) -> None:
+    config = dataclasses.replace(QUICK, mirror=True, targets=targets, num_steps=1, memory_sets=100)
+    agent, there, mirrored = of_picture(config)
+    rewards = [0.0, -0.5, 0.5, -1.0, 1.0]
+    for action, reward in enumerate(rewards):
+        agent.store(0, Transition((there,), action, reward, (there,), True), 0.0, is_last=True)
+    for t in range(10, 410):
+        agent.learn(t, [0])
+    q = agent.q_network.values(np.array([[[there], [mirrored]]]), [0])[0].numpy()
+    np.testing.assert_allclose(q[0], rewards, atol=0.05)
+    np.testing.assert_allclose(q[1], [0.0, 0.5, -0.5, 1.0, -1.0], atol=0.05)
+
+
+def test_values_of_mirrored_pictures_are_not_stored_as_those_of_the_picture() -> None:
+    agent, there, mirrored = of_picture(dataclasses.replace(QUICK, mirror=True))
+    agent.store(0, Transition((there,), 1, 1.0, (mirrored,), True), 0.0, is_last=True)
+    agent.learn(10, [0])
+    before = agent.state_dict(0)["graph"]["nodes"]["q"].copy()
+    agent.learn(11, [0])
+    np.testing.assert_array_equal(agent.state_dict(0)["graph"]["nodes"]["q"], before)
+
+
+@pytest.mark.parametrize(("shift", "mirror", "views"), [(4, False, 9), (0, True, 2), (1, True, 2), (2, True, 18)])
+def test_values_to_act_by_may_be_means_over_views_of_the_picture(shift: int, mirror: bool, views: int) -> None:
+    config = dataclasses.replace(QUICK, average_views=True, shift_pixels=shift, mirror=mirror, act_with="network")
+    agent, there, _ = of_picture(config)
+    picture, expected, d = np.zeros((6, 6), np.uint8), [], shift // 2
+    picture[1:5, :2] = 255
+    wide = np.pad(picture, d, mode="edge")
+    for down in sorted({-d, 0, d}):
+        for across in sorted({-d, 0, d}):
+            moved = wide[d + down : d + down + 6, d + across : d + across + 6]
+            expected.append(values_of(agent, moved))
+            if mirror:
+                expected.append(values_of(agent, moved[:, ::-1].copy())[[0, 2, 1, 4, 3]])
+    assert len(expected) == views
+    np.testing.assert_allclose(agent.q_values(np.array([[there]]), [0])[0], np.mean(expected, 0), rtol=1e-5, atol=1e-6)
+    assert not np.allclose(expected[0], np.mean(expected, 0), atol=1e-4), "the views differ"
+
+
+def values_of(agent: GraphAgent, picture: Any) -> Any:
+    return agent.q_network.population(torch.from_numpy(picture)[None, None, None], trials=[0])[0, 0].numpy()
+
+
+def test_mirrors_and_views_and_joysticks_are_refused_where_they_have_no_meaning() -> None:
+    numbers = dataclasses.replace(WIDE, action_names=("0", "1"))
+    one_way = dataclasses.replace(WIDE, action_names=("NOOP", "LEFT"))
+    vector = dataclasses.replace(WIDE, observation_shape=(6,), observation_kind="vector")
+    own = dataclasses.replace(WIDE, make_network=lambda shape, actions: torch.nn.Linear(1, 1))
+    mirror = dataclasses.replace(QUICK, mirror=True)
+    for task in (numbers, one_way, vector):
+        with pytest.raises(UsageError, match="--mirror false"):
+            GraphAgent.check(mirror, task)
+    GraphAgent.check(mirror, own)
+    views = dataclasses.replace(QUICK, average_views=True)
+    for config in (views, dataclasses.replace(views, shift_pixels=1)):
+        with pytest.raises(UsageError, match="--shift-pixels 4"):
+            GraphAgent.check(config, WIDE)
+    GraphAgent.check(dataclasses.replace(views, shift_pixels=2), WIDE)
+    GraphAgent.check(dataclasses.replace(views, mirror=True), WIDE)
+    joystick = dataclasses.replace(QUICK, joystick="alone")
+    for config, task in ((joystick, numbers), (joystick, own), (dataclasses.replace(joystick, duelling=False), WIDE)):
+        with pytest.raises(UsageError, match="--joystick off"):
+            GraphAgent.check(config, task)
+    GraphAgent.check(joystick, one_way)
+
+
+@pytest.mark.parametrize(("joystick", "outputs"), [("off", 1 + 5), ("shared", 1 + 2 + 3 + 5), ("alone", 1 + 2 + 3)])
+def test_a_joystick_has_outputs_for_its_parts(joystick: str, outputs: int) -> None:
+    config = dataclasses.replace(QUICK, joystick=joystick)
+    GraphAgent.check(config, WIDE)
+    network = started_module(GraphAgent.networks(config, WIDE)["CNN"], np.random.default_rng(0))
+    assert list(network.parameters())[-1].numel() == outputs
+    assert network(torch.zeros(2, 1, 6, 6)).shape == (2, 5)
 
 
 def test_a_residual_network_is_for_pictures_and_learns_from_them() -> None:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from comper.networks.cnn import CNN, ObservationSpec, make_q_network
 from comper.networks.histogram import HistogramNetwork, with_histograms
-from comper.networks.joystick import Joystick, joystick_shares
+from comper.networks.joystick import Joystick, joystick_shares, mirrored_actions
 from comper.networks.residual import make_residual_network
 from comper.networks.stacking import NetworkFactory, Population, started_module
 
@@ -66,6 +66,15 @@ def test_parts_of_actions_have_rows_and_what_all_have_in_common_has_none() -> No
 @pytest.mark.parametrize("names", [("0", "1"), ("left", "right"), ("LEFTUP", "NOOP"), ("UPX", "NOOP"), ("NOOP",)])
 def test_other_actions_have_no_parts(names: tuple[str, ...]) -> None:
     assert joystick_shares(names, own=False) == ()
+
+
+def test_mirror_images_of_actions() -> None:
+    assert mirrored_actions(("NOOP", "LEFT", "FIRE", "RIGHT")) == [0, 3, 2, 1]
+    images = mirrored_actions(ATARI)
+    assert [ATARI[i] for i in images] == [
+        name.replace("LEFT", "?").replace("RIGHT", "LEFT").replace("?", "RIGHT") for name in ATARI
+    ]
+    assert mirrored_actions(("NOOP", "LEFT")) == mirrored_actions(("0", "1")) == []
 
 
 @pytest.mark.parametrize("own", [False, True])

@@ -8,8 +8,9 @@ between are data: an update is one pass forward and one back, without a target n
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     import torch
 
     from comper.networks.cnn import OutputLayer
-    from comper.networks.joystick import Shares
 
 ASKED_AT_A_TIME = 256
 """Stacked networks answer about a multiple of so many states, so that their calls have one shape."""
@@ -157,6 +157,16 @@ class GraphConfig(AgentConfig):
     )
     ensemble: int = setting(1, "D7", "networks that learn by themselves, and whose mean is the Q-value", most=64, before=1)
     shift_pixels: int = setting(0, "D7", "replayed pictures are moved at random by so many pixels at most", least=0, most=64)
+    mirror: bool = setting(
+        False, "D7", "half of the replayed pictures are mirrored, with LEFT for RIGHT in their actions", before=False
+    )
+    average_views: bool = setting(
+        False,
+        "D7",
+        "the network's values to act by are means over nine places of the picture, as far as shift_pixels / 2, "
+        "and with mirror over its mirror images",
+        before=False,
+    )
     step_size: float = setting(0.00025, "D7", "Adam's step size", above=0, most=1_000, synonyms=("lr", "learning_rate"))
     adam_epsilon: float = setting(1.5e-4, "D7", "constant added to the root in Adam", above=0)
 
@@ -226,9 +236,12 @@ class GraphAgent(Agent):
         from comper.learners.frame_bank import FrameBank
         from comper.learners.optimisers import Adam
         from comper.learners.value_regression import ValueLearner
+        from comper.networks.joystick import mirrored_actions
 
         self.config = config
         self._num_actions = task.num_actions
+        self._mirrored = mirrored_actions(task.action_names) if config.mirror else []
+        self._views = _views(config)
         self._sampling = [trial.sampling for trial in trials]
         self.bank = FrameBank([trial.frames for trial in trials], device)
         self.explorer = HeldExploration([trial.exploration for trial in trials], task.num_actions, config.held_steps)
@@ -264,11 +277,23 @@ class GraphAgent(Agent):
         """The values by which the agent acts; the network is not asked if the graph knows every action of all these states."""
         c = self.config
         if c.targets != "graph" or c.act_with == "network":
-            return super().q_values(states, trials)
+            return self._network_values(states, trials)
         known = [self.graphs[i].values_of(s) for i, s in zip(trials, states.tolist(), strict=True)]
         is_asked = c.act_with == "both" or any(found is None or not found.visits.all() for found in known)
-        q = super().q_values(states, trials) if is_asked else np.zeros((len(known), self._num_actions), np.float32)
+        q = self._network_values(states, trials) if is_asked else np.zeros((len(known), self._num_actions), np.float32)
         return np.stack([self._joined(found, row) for found, row in zip(known, q, strict=True)])
+
+    def _network_values(self, states: NDArray[np.int64], trials: Sequence[int]) -> NDArray[np.float32]:
+        """The network's values of states (n, history): of each as it is, or the mean over several views of it."""
+        if len(self._views) == 1:
+            return super().q_values(states, trials)
+        copies = np.repeat(states[:, None], len(self._views), 1)
+        views = np.repeat(self._views[None], len(states), 0)
+        shifts, flips = views[..., :2], views[..., 2] > 0
+        frames = self.q_network.frames(copies, trials, shifts, flips)
+        q = self.q_network.population(frames, trials=trials).cpu().numpy()
+        means: NDArray[np.float32] = self._as_seen(q, flips).mean(1)
+        return means
 
     def _choose(self, trial: int, state: list[int], q: NDArray[np.float32], epsilon: float) -> int:
         c = self.config
@@ -321,9 +346,11 @@ class GraphAgent(Agent):
     def _fit_to_graph(self, trials: Sequence[int]) -> None:
         c = self.config
         replay = self.graphs.sample(c.batch_size, trials, all_tried=c.all_tried)
-        frames = self.q_network.frames(replay.s, trials, self._shifts(trials))
-        q = self.q_network.fit_values(frames, replay.targets, replay.weights, trials)
-        if not c.shift_pixels:  # Section 4.2 of the paper: what is replayed is stored with its new Q-values
+        shifts, flips = self._shifts(trials), self._flips(trials)
+        frames = self.q_network.frames(replay.s, trials, shifts, flips)
+        targets, weights = (self._as_seen(values, flips) for values in (replay.targets, replay.weights))
+        q = self.q_network.fit_values(frames, targets, weights, trials)
+        if not (c.shift_pixels or c.mirror):  # Section 4.2 of the paper: what is replayed is stored with its new Q-values
             self.graphs.tell(replay, q.cpu().numpy(), trials)
 
     def _refresh(self, due: Sequence[int]) -> None:
@@ -351,6 +378,16 @@ class GraphAgent(Agent):
         most, size = self.config.shift_pixels, (self.config.batch_size, 2)
         return np.stack([self._sampling[i].integers(-most, most + 1, size) for i in trials]) if most else None
 
+    def _flips(self, trials: Sequence[int]) -> NDArray[np.bool_] | None:
+        size = self.config.batch_size
+        return np.stack([self._sampling[i].random(size) < 0.5 for i in trials]) if self.config.mirror else None
+
+    def _as_seen(self, values: NDArray[np.float32], flips: NDArray[np.bool_] | None) -> NDArray[np.float32]:
+        """Values of actions (n, B, A), each under its mirror image where the picture is mirrored."""
+        if flips is None or not self._mirrored:
+            return values
+        return np.where(flips[..., None], values[..., self._mirrored], values)
+
     def _fit_to_steps(self, trials: Sequence[int]) -> None:
         """The same without the graph: n-step returns from a plain replay memory, and a target network."""
         c = self.config
@@ -359,7 +396,10 @@ class GraphAgent(Agent):
         chooser = self.q_network.values(batch.s_next, trials) if c.double else following
         q_next = following.gather(-1, chooser.argmax(-1, keepdim=True)).squeeze(-1)
         target = self.bank.tensor(batch.r) + self.bank.tensor(batch.discount) * q_next
-        self.q_network.fit(batch, target, self.q_network.frames(batch.s, trials, self._shifts(trials)))
+        shifts, flips = self._shifts(trials), self._flips(trials)
+        if flips is not None:
+            batch = replace(batch, a=np.where(flips, np.array(self._mirrored)[batch.a], batch.a))
+        self.q_network.fit(batch, target, self.q_network.frames(batch.s, trials, shifts, flips))
 
     def epsilon(self, *, frames: int, steps: int) -> float:
         """1 while the memory is first filled, then a line."""
@@ -411,10 +451,14 @@ class GraphAgent(Agent):
             raise UsageError("value_classes is for a network that is not your own: use --value-classes 0.")
         if config.ensemble > 1 and task.make_network is not None:
             raise UsageError("ensemble is for a network that is not your own: use --ensemble 1.")
-        if config.joystick != "off" and (task.make_network is not None or not config.duelling or not _shares(config, task)):
-            raise UsageError(
-                "joystick is for actions such as UP and LEFTFIRE and for a duelling network of ours: use --joystick off."
-            )
+        if config.joystick != "off" and (task.make_network is not None or not config.duelling):
+            raise UsageError("joystick is for a duelling network that is not your own: use --joystick off.")
+        if config.mirror and not is_picture:
+            raise UsageError("mirror is for pictures, and these observations are none: use --mirror false.")
+        if config.joystick != "off" or config.mirror:
+            _check_actions(config, task)
+        if config.average_views and not (config.mirror or config.shift_pixels > 1):
+            raise UsageError("average_views needs pictures that are moved: use --shift-pixels 4, or --average-views false.")
         if config.layer_norm and not config.residual_width:
             raise UsageError("layer_norm is for the residual network: use --residual-width 1 with it.")
         if config.similarity_cells and config.similarity_threshold:
@@ -457,21 +501,31 @@ class GraphAgent(Agent):
         return MemoryEstimate(config.memory_sets, tables, 4 * weights, batch)
 
 
+def _check_actions(config: GraphConfig, task: Task) -> None:
+    from comper.networks.joystick import joystick_shares, mirrored_actions
+
+    if config.joystick != "off" and not joystick_shares(task.action_names, own=False):
+        raise UsageError("joystick is for actions such as UP and LEFTFIRE, and these are others: use --joystick off.")
+    if config.mirror and not mirrored_actions(task.action_names):
+        raise UsageError("mirror is for actions with mirror images, as LEFT has RIGHT: use --mirror false.")
+
+
+def _views(config: GraphConfig) -> NDArray[np.int64]:
+    """How a picture is looked at before an action: shifts down and across, and whether mirrored; as it is first."""
+    if not config.average_views:
+        return np.zeros((1, 3), np.int64)
+    places = (0, -(config.shift_pixels // 2), config.shift_pixels // 2) if config.shift_pixels > 1 else (0,)
+    return np.array([*product(places, places, (0, 1) if config.mirror else (0,))])
+
+
 def _output_layer(config: GraphConfig, task: Task) -> OutputLayer:
     from comper.networks.cnn import Duelling
-    from comper.networks.joystick import Joystick
+    from comper.networks.joystick import Joystick, joystick_shares
     from comper.networks.stacking import Linear
 
-    if shares := _shares(config, task):
-        return partial(Joystick, shares=shares)
+    if config.joystick != "off":
+        return partial(Joystick, shares=joystick_shares(task.action_names, own=config.joystick == "shared"))
     return Duelling if config.duelling else Linear
-
-
-def _shares(config: GraphConfig, task: Task) -> Shares:
-    """Which outputs count in which actions, where the actions are a joystick's and their parts have outputs."""
-    from comper.networks.joystick import joystick_shares
-
-    return () if config.joystick == "off" else joystick_shares(task.action_names, own=config.joystick == "shared")
 
 
 def _graph(config: GraphConfig, task: Task, trial: TrialSetup) -> TransitionGraph:

@@ -50,10 +50,18 @@ class ValueLearner(QLearner):
         self._optimiser.step(group, gradients)
         return loss_function(lambda _: q, *inputs)[0], q
 
-    def frames(self, states: NDArray[np.int64], trials: Sequence[int], shifts: NDArray[np.int64] | None = None) -> Tensor:
-        """The frames of states (n, B, history); `shifts` (n, B, 2) moves the picture of each by so many pixels."""
+    def frames(
+        self,
+        states: NDArray[np.int64],
+        trials: Sequence[int],
+        shifts: NDArray[np.int64] | None = None,
+        flips: NDArray[np.bool_] | None = None,
+    ) -> Tensor:
+        """The frames of states (n, B, history), moved by `shifts` (n, B, 2) pixels; those in `flips` (n, B) then mirrored."""
         frames = self._bank.gather(states, trials)
-        return frames if shifts is None else shifted(frames, self._bank.tensor(shifts))
+        if shifts is not None:
+            frames = shifted(frames, self._bank.tensor(shifts))
+        return frames if flips is None else mirrored(frames, self._bank.tensor(flips))
 
 
 def weighted_huber_loss(network: Network, s: Tensor, targets: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
@@ -75,6 +83,11 @@ WEIGHTED_LOSSES: dict[str, LossFunction] = {"huber": weighted_huber_loss, "own":
 def shifted(frames: Tensor, shifts: Tensor) -> Tensor:
     """Pictures (n, B, history, H, W, ...) moved by shifts (n, B, 2); the edge is repeated. DrQ, Kostrikov et al. 2020."""
     return (by_slices if frames.device.type == "cpu" else by_lookup)(frames, shifts)
+
+
+def mirrored(frames: Tensor, flips: Tensor) -> Tensor:
+    """Pictures (n, B, history, H, W, ...), left for right where `flips` (n, B) says so."""
+    return torch.where(flips.view(*flips.shape, *[1] * (frames.dim() - 2)), frames.flip(4), frames)
 
 
 def by_lookup(frames: Tensor, shifts: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
-"""Actions that share what their parts are worth: left and right, up and down, fire. D7.
+"""Actions of a joystick, read from their names (UP, LEFT, DOWNRIGHTFIRE), and an output layer for their parts. D7.
 
-A joystick's 18 actions are three positions across, three along, and a button. Most games heed only some of them: in Asterix
-six actions all go up. One output for each part learns from every action that has it (Sharma et al. 2017).
+18 actions are three positions across, three along, and a button. Most games heed only some of them: in Asterix six actions
+all go up. What UP is worth is learned from all actions that have it (Sharma et al. 2017).
 """
 
 from __future__ import annotations
@@ -19,18 +19,29 @@ Shares = tuple[tuple[int, ...], ...]
 """A row for each output: 1 for the actions that it counts in, 0 for the others."""
 
 PARTS = re.compile("(UP|DOWN)?(LEFT|RIGHT)?(FIRE)?")
+MIRRORED = {"LEFT": "RIGHT", "RIGHT": "LEFT"}
+
+
+def parts_of(action_names: Sequence[str]) -> list[tuple[str, ...]]:
+    """Up or down, left or right, and fire, of each action, "" where it has none; empty if they are not a joystick's."""
+    found = [PARTS.fullmatch("" if name == "NOOP" else name) for name in action_names]
+    return [] if None in found else [match.groups("") for match in found if match]
 
 
 def joystick_shares(action_names: Sequence[str], *, own: bool) -> Shares:
     """Rows for the parts of these actions and, with `own`, one for each action; none if they are not a joystick's."""
-    found = [PARTS.fullmatch("" if name == "NOOP" else name) for name in action_names]
-    if None in found:
-        return ()
-    columns = zip(*(match.groups("") for match in found if match), strict=True)
+    columns = list(zip(*parts_of(action_names), strict=True))
     parts = [tuple(int(part == of_action) for of_action in column) for column in columns for part in dict.fromkeys(column)]
     shared = [row for row in parts if 0 in row]  # what all actions have in common tells none from another
-    each = [tuple(int(i == j) for j in range(len(action_names))) for i in range(len(action_names))] if own else []
-    return (*shared, *each)
+    each = [tuple(int(i == j) for j in range(len(action_names))) for i in range(len(action_names))]
+    return (*shared, *each) if own and columns else tuple(shared)
+
+
+def mirrored_actions(action_names: Sequence[str]) -> list[int]:
+    """The number of each action's mirror image; empty if one has none, or if they are not a joystick's."""
+    parts = parts_of(action_names)
+    images = [(along, MIRRORED.get(across, across), fire) for along, across, fire in parts]
+    return [parts.index(image) for image in images] if set(images) == set(parts) else []
 
 
 class Joystick(Linear):
