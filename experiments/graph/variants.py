@@ -112,14 +112,19 @@ ATARI: dict[str, Any] = {
     "step_size": 0.0001,
     "epsilon_end": 0.05,
     "epsilon_decay_frames": 25_000,
+    "joystick": "off",
+    "mirror": False,
+    "average_views": False,
 }
-"""What all candidates for Atari share: 100,000 frames are 20,000 steps there."""
+"""What all candidates for Atari share: 100,000 frames are 20,000 steps there. The last three are on since experiment 19."""
 SHIFTS = ATARI | {"shift_pixels": 4}
 FOUR = SHIFTS | {"updates_at_a_time": 4}
 NEAR, RESIDUAL = {"discount": 0.97}, {"residual_width": 1}
 LESS_RANDOM = {"epsilon_end": 0.01, "epsilon_decay_frames": 10_000}
 CHOSEN = SHIFTS | NEAR | LESS_RANDOM | {"trust": 0.9}
-"""What `comper` has in Atari games since."""
+"""What `comper` had in Atari games from experiment 7 to 19."""
+PARTS, MIRROR, VIEWS = {"joystick": "shared"}, {"mirror": True}, {"average_views": True}
+"""Experiment 19; all three are what `comper` has since."""
 FRESH = {"asked_states": 100_000}
 """The network is asked about every state before values travel."""
 LAYER_NORM, CLASSES = RESIDUAL | {"layer_norm": True}, RESIDUAL | {"value_classes": 51}
@@ -152,14 +157,14 @@ ATARI_TUNE: Agents = {
     "fresh-lent-3": ("comper", CHOSEN | FRESH | {"lending_reach": 3.0}),
     "chosen-surprise": ("comper", CHOSEN | {"replay": "surprise"}),
     "chosen-ensemble": ("comper", CHOSEN | {"ensemble": 3}),
-    "chosen-joystick": ("comper", CHOSEN | {"joystick": "shared"}),
+    "chosen-joystick": ("comper", CHOSEN | PARTS),
     "chosen-joystick-alone": ("comper", CHOSEN | {"joystick": "alone"}),
-    "chosen-joystick-held": ("comper", CHOSEN | {"joystick": "shared", "held_steps": 100}),
-    "chosen-mirror": ("comper", CHOSEN | {"mirror": True}),
-    "chosen-views": ("comper", CHOSEN | {"average_views": True}),
-    "chosen-joystick-mirror": ("comper", CHOSEN | {"joystick": "shared", "mirror": True}),
-    "chosen-joystick-mirror-views": ("comper", CHOSEN | {"joystick": "shared", "mirror": True, "average_views": True}),
-    "chosen-joystick-mirror-ensemble": ("comper", CHOSEN | {"joystick": "shared", "mirror": True, "ensemble": 3}),
+    "chosen-joystick-held": ("comper", CHOSEN | PARTS | {"held_steps": 100}),
+    "chosen-mirror": ("comper", CHOSEN | MIRROR),
+    "chosen-views": ("comper", CHOSEN | VIEWS),
+    "chosen-joystick-mirror": ("comper", CHOSEN | PARTS | MIRROR),
+    "chosen-joystick-mirror-views": ("comper", CHOSEN | PARTS | MIRROR | VIEWS),
+    "chosen-joystick-mirror-ensemble": ("comper", CHOSEN | PARTS | MIRROR | {"ensemble": 3}),
     "chosen-residual-layer-norm": ("comper", CHOSEN | LAYER_NORM),
     "chosen-residual-classes": ("comper", CHOSEN | CLASSES),
     "residual": ("comper", SHIFTS | RESIDUAL),

@@ -419,10 +419,11 @@ def test_mirrors_and_views_and_joysticks_are_refused_where_they_have_no_meaning(
     GraphAgent.check(dataclasses.replace(views, shift_pixels=2), WIDE)
     GraphAgent.check(dataclasses.replace(views, mirror=True), WIDE)
     joystick = dataclasses.replace(QUICK, joystick="alone")
-    for config, task in ((joystick, numbers), (joystick, own), (dataclasses.replace(joystick, duelling=False), WIDE)):
+    for config, task in ((joystick, numbers), (dataclasses.replace(joystick, duelling=False), WIDE)):
         with pytest.raises(UsageError, match="--joystick off"):
             GraphAgent.check(config, task)
     GraphAgent.check(joystick, one_way)
+    GraphAgent.check(joystick, own)  # has its own output, as it has with duelling
 
 
 @pytest.mark.parametrize(("joystick", "outputs"), [("off", 1 + 5), ("shared", 1 + 2 + 3 + 5), ("alone", 1 + 2 + 3)])

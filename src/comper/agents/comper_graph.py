@@ -451,8 +451,8 @@ class GraphAgent(Agent):
             raise UsageError("value_classes is for a network that is not your own: use --value-classes 0.")
         if config.ensemble > 1 and task.make_network is not None:
             raise UsageError("ensemble is for a network that is not your own: use --ensemble 1.")
-        if config.joystick != "off" and (task.make_network is not None or not config.duelling):
-            raise UsageError("joystick is for a duelling network that is not your own: use --joystick off.")
+        if config.joystick != "off" and not config.duelling:
+            raise UsageError("joystick is for a duelling network: use --joystick off with --duelling false.")
         if config.mirror and not is_picture:
             raise UsageError("mirror is for pictures, and these observations are none: use --mirror false.")
         if config.joystick != "off" or config.mirror:
@@ -551,8 +551,14 @@ IN_ATARI = GraphConfig(
     random_actions="any",
     step_size=0.0001,
     shift_pixels=4,
+    joystick="shared",
+    mirror=True,
+    average_views=True,
 )
-"""Pictures need motion and smaller steps; 20,000 steps an update each, a lower γ and more trust (experiment 7)."""
+"""Pictures need motion and smaller steps; 20,000 steps an update each, a lower γ and more trust (experiment 7).
+
+More is made of each picture and action: the parts of a joystick, mirror images, means over views (experiment 19).
+"""
 COMPER = AgentSpec(
     "comper", "values travel over the graph of similar transitions", GraphAgent, GraphConfig(), in_atari=IN_ATARI
 )
