@@ -16,6 +16,7 @@ from comper.learners.value_regression import (
     ValueLearner,
     by_lookup,
     by_slices,
+    mirrored,
     shifted,
     weighted_huber_loss,
     weighted_own_loss,
@@ -155,6 +156,16 @@ def test_slices_and_looked_up_pixels_are_the_same(shape: tuple[int, ...], most: 
     frames = torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator)
     shifts = torch.randint(-most, most + 1, (*shape[:2], 2), generator=generator)
     assert torch.equal(by_slices(frames, shifts), by_lookup(frames, shifts))
+
+
+@pytest.mark.parametrize("channels", [(), (2,)], ids=["grey", "channels last"])
+def test_pictures_are_mirrored_left_for_right_where_they_are_marked(channels: tuple[int, ...]) -> None:
+    frames = torch.arange(2 * 2 * 3 * 4 * 5 * 2, dtype=torch.uint8)[: 2 * 2 * 3 * 4 * 5 * (2 if channels else 1)]
+    frames = frames.view(2, 2, 3, 4, 5, *channels)
+    found = mirrored(frames, torch.tensor([[True, False], [False, True]]))
+    for trial, state, row, column in np.ndindex(2, 2, 4, 5):
+        from_column = 4 - column if trial == state else column
+        assert torch.equal(found[trial, state, :, row, column], frames[trial, state, :, row, from_column])
 
 
 @pytest.mark.parametrize("shift", [by_slices, by_lookup])
