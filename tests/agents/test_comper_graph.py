@@ -380,6 +380,21 @@ def test_values_of_mirrored_pictures_are_not_stored_as_those_of_the_picture() ->
     np.testing.assert_array_equal(agent.state_dict(0)["graph"]["nodes"]["q"], before)
 
 
+@pytest.mark.parametrize("channels", ["first", "last"])
+def test_pictures_with_channels_are_mirrored_left_for_right_and_moved_down(channels: str) -> None:
+    rng, shape = np.random.default_rng(0), (3, 6, 6) if channels == "first" else (6, 6, 3)
+    (setup,) = setups(shape, [0])
+    picture = rng.integers(0, 256, shape, dtype=np.uint8)
+    task = dataclasses.replace(WIDE, observation_shape=shape)
+    config = dataclasses.replace(QUICK, mirror=True, shift_pixels=1)
+    agent = GraphAgent(config, task, [setup], device=torch.device("cpu"))
+    state = np.array([[[setup.frames.intern(picture)]]])
+    found = agent.q_network.frames(state, [0], np.array([[[1, 0]]]), np.array([[True]]))[0, 0, 0].numpy()
+    down = 1 if channels == "first" else 0
+    expected = np.take(np.flip(picture, down + 1), [1, 2, 3, 4, 5, 5], axis=down)
+    np.testing.assert_array_equal(found, expected)
+
+
 @pytest.mark.parametrize(("shift", "mirror", "views"), [(4, False, 9), (0, True, 2), (1, True, 2), (2, True, 18)])
 def test_values_to_act_by_may_be_means_over_views_of_the_picture(shift: int, mirror: bool, views: int) -> None:
     config = dataclasses.replace(QUICK, average_views=True, shift_pixels=shift, mirror=mirror, act_with="network")
@@ -398,6 +413,25 @@ def test_values_to_act_by_may_be_means_over_views_of_the_picture(shift: int, mir
     assert not np.allclose(expected[0], np.mean(expected, 0), atol=1e-4), "the views differ"
 
 
+def test_views_of_several_trials_are_each_ones_own_together_or_apart() -> None:
+    config = dataclasses.replace(QUICK, average_views=True, shift_pixels=2, mirror=True, joystick="shared", act_with="network")
+    trials = setups((6, 6), [0, 1, 2])
+    pictures = np.random.default_rng(0).integers(0, 256, (3, 6, 6), dtype=np.uint8)
+    states = np.array([[trial.frames.intern(picture)] for trial, picture in zip(trials, pictures, strict=True)])
+    agent = GraphAgent(config, WIDE, trials, device=torch.device("cpu"))
+    together = agent.q_values(states, [0, 1, 2])
+    for number in range(3):
+        np.testing.assert_array_equal(agent.q_values(states[number : number + 1], [number])[0], together[number])
+    np.testing.assert_array_equal(agent.q_values(states[[2, 0]], [2, 0]), together[[2, 0]])
+    for number, trial in enumerate(trials):
+        transition = Transition(tuple(states[number]), 1, 1.0, tuple(states[number]), True)
+        agent.store(number, transition, 0.0, is_last=True)
+        assert len(trial.frames) == 1
+    agent.learn(10, [0, 2])
+    assert agent.metrics(1)["cnn_loss"] is None
+    assert agent.metrics(2)["cnn_loss"] > 0
+
+
 def values_of(agent: GraphAgent, picture: Any) -> Any:
     return agent.q_network.population(torch.from_numpy(picture)[None, None, None], trials=[0])[0, 0].numpy()
 
@@ -413,6 +447,8 @@ def test_mirrors_and_views_and_joysticks_are_refused_where_they_have_no_meaning(
             GraphAgent.check(mirror, task)
     GraphAgent.check(mirror, own)
     views = dataclasses.replace(QUICK, average_views=True)
+    with pytest.raises(UsageError, match="--average-views false"):
+        GraphAgent.check(views, vector)
     for config in (views, dataclasses.replace(views, shift_pixels=1)):
         with pytest.raises(UsageError, match="--shift-pixels 4"):
             GraphAgent.check(config, WIDE)

@@ -307,11 +307,20 @@ LEARNERS = of(
     ("any loss has the gradients of this one", "if loss_function is weighted_huber_loss:", "if len(inputs) == 3:"),
     ("gradients without autograd change nothing", "        self._optimiser.step(group, gradients)\n", ""),
     ("classes of actions that were not tried are fitted", "(weights * losses).sum", "losses.sum"),
+    ("pictures of one trial are mirrored for all", "flips.view(*flips.shape, *[1]", "flips[:1].expand_as(flips).reshape(*flips.shape, *[1]"),
     ("pictures are mirrored top for bottom", "frames.flip(4)", "frames.flip(3)"),
     ("all pictures are mirrored", "frames.flip(4), frames)", "frames.flip(4), frames.flip(4))"),
     ("pictures move the other way", "(shifts.flatten(0, 1) + most).tolist()", "(most - shifts.flatten(0, 1)).tolist()"),
     ("rows above a picture are what was in memory", "wide[:, :, :most], wide[:, :, lower:] = wide[:, :, most : most + 1]", "wide[:, :, :0], wide[:, :, lower:] = wide[:, :, most : most + 1][:, :, :0]"),
     ("columns beside a picture are the other edge's", "wide[:, :, :, most : most + 1], wide[:, :, :, right - 1 : right]", "wide[:, :, :, right - 1 : right], wide[:, :, :, most : most + 1]"),
+)  # fmt: skip
+
+VIEWS = of(
+    "learners/value_regression.py", "agents/test_comper_graph.py",
+    ("channels are taken for rows", "frames.movedim(3, -1) if self._channels_first else frames", "frames"),
+) + of(
+    "agents/agent.py", "agents/test_comper_graph.py",
+    ("no picture has its channels first", "return spec.is_image and spec.channel_axis == 0", "return False"),
 )  # fmt: skip
 
 NETWORKS = of(
@@ -641,4 +650,4 @@ EXPLAINED = [
     ),
 ]
 
-MUTANTS: list[Mutant] = [*COMPER, *DQN, *DDQN, *GRAPH, *LEARNERS, *NETWORKS, *TM, *MEMORY, *LOOP, *ATARI, *EXPLAINED]
+MUTANTS: list[Mutant] = [*COMPER, *DQN, *DDQN, *GRAPH, *LEARNERS, *VIEWS, *NETWORKS, *TM, *MEMORY, *LOOP, *ATARI, *EXPLAINED]

@@ -14,11 +14,13 @@ from comper.networks.cnn import Duelling, ObservationSpec, make_q_network
 from comper.networks.ensemble import Ensemble, with_members
 from comper.networks.histogram import with_histograms
 from comper.networks.inspection import num_parameters
+from comper.networks.joystick import Joystick
 from comper.networks.stacking import NetworkFactory, Population, started_module
 
 CPU = torch.device("cpu")
 PLAIN = make_q_network(ObservationSpec((6, 6), 2), 3, output=Duelling)
-KINDS = {"values": PLAIN, "histograms": with_histograms(PLAIN, 21, 2.0)}
+PARTS = make_q_network(ObservationSpec((6, 6), 2), 3, output=partial(Joystick, shares=((1, 0, 0), (0, 1, 1))))
+KINDS = {"values": PLAIN, "histograms": with_histograms(PLAIN, 21, 2.0), "parts": PARTS}
 
 
 def states(*shape: int) -> Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +12,7 @@ from torch import Tensor, nn
 from comper.networks.cnn import Duelling, ObservationSpec, make_q_network
 from comper.networks.graphs import WARM_UP_CALLS, GraphedFunction
 from comper.networks.histogram import with_histograms
+from comper.networks.joystick import Joystick
 from comper.networks.stacking import NetworkFactory, Population
 from tests.networks.static_recording import record_on_the_cpu
 
@@ -47,9 +50,12 @@ def users_network() -> nn.Module:
     [
         make_q_network(ObservationSpec((84, 84)), 18),
         with_histograms(make_q_network(ObservationSpec((84, 84)), 18, output=Duelling), 51, 10.0),
+        make_q_network(
+            ObservationSpec((84, 84)), 18, output=partial(Joystick, shares=((1,) * 6 + (0,) * 12,))
+        ),
         users_network,
     ],
-    ids=["ours", "with classes", "a user's"],
+    ids=["ours", "with classes", "with parts", "a user's"],
 )
 def test_replays_on_a_gpu_equal_what_a_cpu_computes(make: NetworkFactory) -> None:
     seeds = range(3)

@@ -66,6 +66,7 @@ def test_parts_of_actions_have_rows_and_what_all_have_in_common_has_none() -> No
 @pytest.mark.parametrize("names", [("0", "1"), ("left", "right"), ("LEFTUP", "NOOP"), ("UPX", "NOOP"), ("NOOP",)])
 def test_other_actions_have_no_parts(names: tuple[str, ...]) -> None:
     assert joystick_shares(names, own=False) == ()
+    assert joystick_shares(("0", "1"), own=True) == ()
 
 
 def test_mirror_images_of_actions() -> None:

@@ -44,6 +44,14 @@ class Task:
     def num_actions(self) -> int:
         return len(self.action_names)
 
+    @property
+    def has_channels_first(self) -> bool:
+        """Whether observations are pictures (channels, height, width)."""
+        from comper.networks.cnn import ObservationSpec
+
+        spec = ObservationSpec(self.observation_shape, kind=self.observation_kind)
+        return spec.is_image and spec.channel_axis == 0
+
     def state_bytes(self, history_length: int, *, residual_width: int = 0) -> int:
         """Bytes that one state takes on its way through the Q-network and back; 0 for a user's own, of which it is unknown."""
         return 0 if self.make_network is not None else _state_bytes(self, history_length, residual_width)

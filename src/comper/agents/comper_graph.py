@@ -34,6 +34,8 @@ ASKED_AT_A_TIME = 256
 """Stacked networks answer about a multiple of so many states, so that their calls have one shape."""
 NUMBERS_OF_A_CLASS = 8
 """Numbers that an update holds at once, at most, for each class of each histogram."""
+MOST_PARTS = 8
+"""Outputs of a joystick beside its actions': three for up and down, three for left and right, two for fire."""
 FEWEST_CLASSES = 11
 """With fewer, the mean of a target's histogram is far from the target near the ends of the range."""
 
@@ -248,7 +250,9 @@ class GraphAgent(Agent):
         adam = Adam(step_size=config.step_size, epsilon=config.adam_epsilon)
         network, rngs = self.networks(config, task)["CNN"], [trial.weights for trial in trials]
         loss = "own" if config.value_classes or config.ensemble > 1 else "huber"
-        self.q_network = ValueLearner(network, self.bank, rngs, loss=loss, optimiser=adam)
+        self.q_network = ValueLearner(
+            network, self.bank, rngs, loss=loss, optimiser=adam, channels_first=task.has_channels_first
+        )
         parts: dict[str, Part] = {"q_network": self.q_network, "explorer": self.explorer}
         if config.targets == "graph":
             self.graphs = TransitionGraphs([_graph(config, task, trial) for trial in trials], self._sampling)
@@ -457,6 +461,8 @@ class GraphAgent(Agent):
             raise UsageError("mirror is for pictures, and these observations are none: use --mirror false.")
         if config.joystick != "off" or config.mirror:
             _check_actions(config, task)
+        if config.average_views and not is_picture:
+            raise UsageError("average_views is for pictures, and these observations are none: use --average-views false.")
         if config.average_views and not (config.mirror or config.shift_pixels > 1):
             raise UsageError("average_views needs pictures that are moved: use --shift-pixels 4, or --average-views false.")
         if config.layer_norm and not config.residual_width:
@@ -489,7 +495,7 @@ class GraphAgent(Agent):
         weights = 4 * num_parameters(cls.networks(config, task)["CNN"])
         batch = config.batch_size * task.state_bytes(config.history_length, residual_width=config.residual_width)
         if config.value_classes:  # of each class some numbers, where the network learns and where it is asked
-            num_histograms = max(config.batch_size, ASKED_AT_A_TIME) * task.num_actions
+            num_histograms = max(config.batch_size, ASKED_AT_A_TIME) * (task.num_actions + MOST_PARTS)
             batch += 4 * NUMBERS_OF_A_CLASS * config.value_classes * num_histograms
         batch *= config.ensemble
         tables = config.memory_sets * (BYTES_PER_EDGE + node)

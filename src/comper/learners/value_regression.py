@@ -19,9 +19,17 @@ class ValueLearner(QLearner):
     """The networks Q(s, ·; Θ) of T trials, fitted to values of several actions of a state at once."""
 
     def __init__(
-        self, network: NetworkFactory, bank: FrameBank, rngs: Sequence[np.random.Generator], *, loss: str, optimiser: Rule
+        self,
+        network: NetworkFactory,
+        bank: FrameBank,
+        rngs: Sequence[np.random.Generator],
+        *,
+        loss: str,
+        optimiser: Rule,
+        channels_first: bool = False,
     ):
         super().__init__(network, bank, rngs, loss=loss, optimiser=optimiser)
+        self._channels_first = channels_first
         self._weighted_loss = WEIGHTED_LOSSES[loss]
 
     def fit_values(
@@ -59,9 +67,14 @@ class ValueLearner(QLearner):
     ) -> Tensor:
         """The frames of states (n, B, history), moved by `shifts` (n, B, 2) pixels; those in `flips` (n, B) then mirrored."""
         frames = self._bank.gather(states, trials)
+        if shifts is None and flips is None:
+            return frames
+        pictures = frames.movedim(3, -1) if self._channels_first else frames
         if shifts is not None:
-            frames = shifted(frames, self._bank.tensor(shifts))
-        return frames if flips is None else mirrored(frames, self._bank.tensor(flips))
+            pictures = shifted(pictures, self._bank.tensor(shifts))
+        if flips is not None:
+            pictures = mirrored(pictures, self._bank.tensor(flips))
+        return pictures.movedim(-1, 3) if self._channels_first else pictures
 
 
 def weighted_huber_loss(network: Network, s: Tensor, targets: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
