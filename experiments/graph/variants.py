@@ -7,6 +7,7 @@ python experiments/graph/variants.py --stage atari-tune               # candidat
 python experiments/graph/variants.py --stage exploration              # how fast ε should fall
 python experiments/graph/variants.py --stage pace                     # the first steps with comper's own pace
 python experiments/graph/variants.py --stage ensemble                 # several networks in one
+python experiments/graph/variants.py --stage mirrors                  # mirrored pictures in MinAtar
 python experiments/graph/variants.py --stage default-epsilon          # should comper explore for longer?
 python experiments/graph/variants.py --stage lending                  # states that lend, where little recurs
 python experiments/graph/variants.py --small                          # three tasks, three seeds: minutes on two cores
@@ -95,6 +96,13 @@ DEFAULT_EPSILON: Agents = {
     "epsilon-0.01-in-20000": ("comper", {"train_period_steps": 2, "epsilon_end": 0.01}),
 }
 DEFAULT_EPSILON_TASKS = ("minigrid:DoorKey-6x6-v0", "minatar:breakout", "minigrid:LavaGapS7-v0")
+
+MIRRORS: Agents = {
+    "comper": ("comper", {}),
+    "mirrors": ("comper", {"mirror": True}),
+    "mirrors-and-views": ("comper", {"mirror": True, "average_views": True}),
+}
+MIRROR_TASKS = ("minatar:breakout", "minatar:space_invaders")
 
 ENSEMBLE: Agents = {"one-network": ("comper", {}), "three-networks": ("comper", {"ensemble": 3})}
 
@@ -195,6 +203,7 @@ STAGES = {
     "exploration": Stage(EXPLORATION, TUNE_TASKS),
     "pace": Stage(PACE, ALL_TASKS, EQUAL, range(5), 20_000),
     "ensemble": Stage(ENSEMBLE, TUNE_TASKS),
+    "mirrors": Stage(MIRRORS, MIRROR_TASKS, seeds=range(100, 104)),
     "default-epsilon": Stage(DEFAULT_EPSILON, DEFAULT_EPSILON_TASKS, frames=100_000),
 }
 ATARI_STAGE = "atari-tune"

@@ -50,9 +50,7 @@ def users_network() -> nn.Module:
     [
         make_q_network(ObservationSpec((84, 84)), 18),
         with_histograms(make_q_network(ObservationSpec((84, 84)), 18, output=Duelling), 51, 10.0),
-        make_q_network(
-            ObservationSpec((84, 84)), 18, output=partial(Joystick, shares=((1,) * 6 + (0,) * 12,))
-        ),
+        make_q_network(ObservationSpec((84, 84)), 18, output=partial(Joystick, shares=((1,) * 6 + (0,) * 12,))),
         users_network,
     ],
     ids=["ours", "with classes", "with parts", "a user's"],
