@@ -120,19 +120,16 @@ ATARI: dict[str, Any] = {
     "step_size": 0.0001,
     "epsilon_end": 0.05,
     "epsilon_decay_frames": 25_000,
-    "joystick": "off",
-    "mirror": False,
-    "average_views": False,
 }
-"""What all candidates for Atari share: 100,000 frames are 20,000 steps there. The last three are on since experiment 19."""
+"""What all candidates for Atari share: 100,000 frames are 20,000 steps there."""
 SHIFTS = ATARI | {"shift_pixels": 4}
 FOUR = SHIFTS | {"updates_at_a_time": 4}
 NEAR, RESIDUAL = {"discount": 0.97}, {"residual_width": 1}
 LESS_RANDOM = {"epsilon_end": 0.01, "epsilon_decay_frames": 10_000}
 CHOSEN = SHIFTS | NEAR | LESS_RANDOM | {"trust": 0.9}
-"""What `comper` had in Atari games from experiment 7 to 19."""
+"""What `comper` has in Atari games since."""
 PARTS, MIRROR, VIEWS = {"joystick": "shared"}, {"mirror": True}, {"average_views": True}
-"""Experiment 19; all three are what `comper` has since."""
+"""Experiment 19."""
 FRESH = {"asked_states": 100_000}
 """The network is asked about every state before values travel."""
 LAYER_NORM, CLASSES = RESIDUAL | {"layer_norm": True}, RESIDUAL | {"value_classes": 51}

@@ -557,14 +557,8 @@ IN_ATARI = GraphConfig(
     random_actions="any",
     step_size=0.0001,
     shift_pixels=4,
-    joystick="shared",
-    mirror=True,
-    average_views=True,
 )
-"""Pictures need motion and smaller steps; 20,000 steps an update each, a lower γ and more trust (experiment 7).
-
-More is made of each picture and action: the parts of a joystick, mirror images, means over views (experiment 19).
-"""
+"""Pictures need motion and smaller steps; 20,000 steps an update each, a lower γ and more trust (experiment 7)."""
 COMPER = AgentSpec(
     "comper", "values travel over the graph of similar transitions", GraphAgent, GraphConfig(), in_atari=IN_ATARI
 )
