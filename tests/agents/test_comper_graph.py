@@ -15,6 +15,7 @@ from comper.agents.agent import Task
 from comper.agents.comper_graph import GraphAgent, GraphConfig, HeldExploration
 from comper.agents.ddqn import DDQNAgent, DDQNConfig
 from comper.errors import UsageError
+from comper.learners.pictures import Views
 from comper.memory.graph import Replay
 from comper.memory.transitions import Transition
 from comper.networks.histogram import HistogramNetwork
@@ -43,18 +44,18 @@ class Traced:
         self.states = [self.setup.frames.intern(255 * np.eye(6, dtype=np.uint8)[i]) for i in range(6)]
         self.agent = agent_of(GraphAgent, self.config, [self.setup])
         self.fits: list[tuple[Any, ...]] = []
-        frames, fit = self.agent.q_network.frames, self.agent.q_network.fit_values
+        frames, fit = self.agent.pictures.frames, self.agent.q_network.fit_values
 
-        def watched_frames(s: Any, trials: Any, shifts: Any, flips: Any) -> Any:
-            self.replayed = (s, shifts)
-            return frames(s, trials, shifts, flips)
+        def watched_frames(s: Any, trials: Any, views: Any) -> Any:
+            self.replayed = (s, views.shifts)
+            return frames(s, trials, views)
 
         def watched_fit(pictures: Any, targets: Any, weights: Any, trials: Any) -> Any:
             s, shifts = self.replayed
             self.fits.append((s, targets.copy(), weights, shifts))
             return fit(pictures, targets, weights, trials)
 
-        self.agent.q_network.frames, self.agent.q_network.fit_values = watched_frames, watched_fit
+        self.agent.pictures.frames, self.agent.q_network.fit_values = watched_frames, watched_fit
 
     def store(self, s: int, a: int, r: float, s_next: int, *, terminal: bool = False, last: bool = False) -> None:
         transition = Transition((self.states[s],), a, r, (self.states[s_next],), terminal)
@@ -137,13 +138,13 @@ def test_pictures_may_be_moved_in_replay_and_their_values_are_then_not_stored(ta
     agent = agent_of(GraphAgent, config, [setup])
     agent.store(0, Transition((states[0],), 1, 1.0, (states[1],), True), 0.0, is_last=True)
     shifts: list[Any] = []
-    frames = agent.q_network.frames
+    frames = agent.pictures.frames
 
-    def watched(s: Any, trials: Any, moved: Any, flips: Any) -> Any:
-        shifts.append(moved)
-        return frames(s, trials, moved, flips)
+    def watched(s: Any, trials: Any, views: Any) -> Any:
+        shifts.append(views.shifts)
+        return frames(s, trials, views)
 
-    agent.q_network.frames = watched
+    agent.pictures.frames = watched
     for t in (10, 11):
         agent.learn(t, [0])
     assert len(shifts) == 2
@@ -389,7 +390,7 @@ def test_pictures_with_channels_are_mirrored_left_for_right_and_moved_down(chann
     config = dataclasses.replace(QUICK, mirror=True, shift_pixels=1)
     agent = GraphAgent(config, task, [setup], device=torch.device("cpu"))
     state = np.array([[[setup.frames.intern(picture)]]])
-    found = agent.q_network.frames(state, [0], np.array([[[1, 0]]]), np.array([[True]]))[0, 0, 0].numpy()
+    found = agent.pictures.frames(state, [0], Views(np.array([[[1, 0]]]), np.array([[True]])))[0, 0, 0].numpy()
     down = 1 if channels == "first" else 0
     expected = np.take(np.flip(picture, down + 1), [1, 2, 3, 4, 5, 5], axis=down)
     np.testing.assert_array_equal(found, expected)

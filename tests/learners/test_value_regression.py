@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from comper.learners.frame_bank import FrameBank
 from comper.learners.optimisers import Adam
 from comper.learners.value_regression import (
     ValueLearner,
-    by_lookup,
-    by_slices,
-    mirrored,
-    shifted,
     weighted_huber_loss,
     weighted_own_loss,
 )
@@ -59,9 +53,9 @@ def test_values_of_several_actions_are_learned_and_the_answer_is_what_was_before
     targets = np.array([[[1.0, 2.0, -9.0], [-1.0, 0.5, 0.0]]], np.float32)
     weights = np.array([[[1, 1, 0], [1, 1, 1]]], np.float32)
     before = made.values(states, [0])
-    assert torch.equal(made.fit_values(made.frames(states, [0]), targets, weights, [0]), before)
+    assert torch.equal(made.fit_values(made._bank.gather(states, [0]), targets, weights, [0]), before)
     for _ in range(300):
-        made.fit_values(made.frames(states, [0]), targets, weights, [0])
+        made.fit_values(made._bank.gather(states, [0]), targets, weights, [0])
     found = made.values(states, [0])[0].numpy()
     np.testing.assert_allclose(found[weights[0] > 0], targets[weights > 0], atol=0.02)
     assert found[0, 2] > -3  # not fitted
@@ -137,39 +131,3 @@ def test_targets_of_steps_are_fitted_by_their_own_loss() -> None:
     for _ in range(200):
         q = made.fit(batch, target, frames)
     assert torch.allclose(q, target, atol=0.05)
-
-
-@pytest.mark.parametrize("shift", [shifted, by_slices, by_lookup])
-def test_a_picture_moves_by_its_own_shift_and_its_edge_is_repeated(shift: Callable[[Tensor, Tensor], Tensor]) -> None:
-    frames = torch.arange(2 * 2 * 3 * 4).view(1, 2, 2, 3, 4)
-    moved = shift(frames, torch.tensor([[[0, 0], [1, -2]]]))
-    assert torch.equal(moved[0, 0], frames[0, 0])
-    for picture, original in zip(moved[0, 1], frames[0, 1], strict=True):
-        rows, columns = [1, 2, 2], [0, 0, 0, 1]
-        assert torch.equal(picture, original[rows][:, columns])
-
-
-@pytest.mark.parametrize("shape", [(2, 3, 4, 9, 7), (1, 5, 1, 6, 6, 3), (1, 2, 2, 1, 1), (2, 1, 1, 3, 2)])
-@pytest.mark.parametrize("most", [0, 1, 4, 12])
-def test_slices_and_looked_up_pixels_are_the_same(shape: tuple[int, ...], most: int) -> None:
-    generator = torch.Generator().manual_seed(most)
-    frames = torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator)
-    shifts = torch.randint(-most, most + 1, (*shape[:2], 2), generator=generator)
-    assert torch.equal(by_slices(frames, shifts), by_lookup(frames, shifts))
-
-
-@pytest.mark.parametrize("channels", [(), (2,)], ids=["grey", "channels last"])
-def test_pictures_are_mirrored_left_for_right_where_they_are_marked(channels: tuple[int, ...]) -> None:
-    frames = torch.arange(2 * 2 * 3 * 4 * 5 * 2, dtype=torch.uint8)[: 2 * 2 * 3 * 4 * 5 * (2 if channels else 1)]
-    frames = frames.view(2, 2, 3, 4, 5, *channels)
-    found = mirrored(frames, torch.tensor([[True, False], [False, True]]))
-    for trial, state, row, column in np.ndindex(2, 2, 4, 5):
-        from_column = 4 - column if trial == state else column
-        assert torch.equal(found[trial, state, :, row, column], frames[trial, state, :, row, from_column])
-
-
-@pytest.mark.parametrize("shift", [by_slices, by_lookup])
-def test_pictures_with_channels_move_alike_in_all_of_them(shift: Callable[[Tensor, Tensor], Tensor]) -> None:
-    frames = torch.rand(1, 1, 1, 5, 5, 3)
-    moved = shift(frames, torch.tensor([[[1, 1]]]))
-    assert torch.equal(moved[0, 0, 0, :4, :4], frames[0, 0, 0, 1:, 1:])

@@ -178,13 +178,10 @@ GRAPH = of(
     ("the network is asked where its word counts for nothing", "any(found is None or not found.visits.all() for found in known)", "True"),
     ("a residual network for anything", "if config.residual_width and not (", "if False and not ("),
     ("residual_width is ignored", "residual_width=c.residual_width", "residual_width=0"),
-    ("values stay where they were in a mirrored picture", "values[..., self._mirrored]", "values"),
-    ("actions stay what they were in a mirrored picture", "np.array(self._mirrored)[batch.a]", "batch.a"),
-    ("no picture is mirrored", "self._sampling[i].random(size) < 0.5", "self._sampling[i].random(size) < 0.0"),
-    ("values of mirrored pictures are noted", "if not (c.shift_pixels or c.mirror):", "if not c.shift_pixels:"),
-    ("views of mirror images are not turned back", "self._as_seen(q, flips).mean(1)", "q.mean(1)"),
-    ("views are not mirrored", "(0, 1) if config.mirror else (0,)", "(0,)"),
-    ("views as far as pictures are moved", "(0, -(config.shift_pixels // 2), config.shift_pixels // 2)", "(0, -config.shift_pixels, config.shift_pixels)"),
+    ("values of moved pictures are noted", "if views.are_plain:", "if True:"),
+    ("views of mirror images are not turned back", "self.pictures.values(q, views).mean(1)", "q.mean(1)"),
+    ("targets are not mirrored", "self.pictures.values(values, views) for", "values for"),
+    ("average_views is ignored", "if not self.config.average_views:", "if True:"),
     ("a joystick of any actions", 'if config.joystick != "off" and not joystick_shares', "if False and not joystick_shares"),
     ("a joystick that is not duelling", 'if config.joystick != "off" and not config.duelling:', "if False:"),
     ("a mirror for anything", "if config.mirror and not is_picture:", "if False:"),
@@ -307,17 +304,25 @@ LEARNERS = of(
     ("any loss has the gradients of this one", "if loss_function is weighted_huber_loss:", "if len(inputs) == 3:"),
     ("gradients without autograd change nothing", "        self._optimiser.step(group, gradients)\n", ""),
     ("classes of actions that were not tried are fitted", "(weights * losses).sum", "losses.sum"),
+)  # fmt: skip
+
+PICTURES = of(
+    "learners/pictures.py", "learners/test_pictures.py",
     ("pictures of one trial are mirrored for all", "flips.view(*flips.shape, *[1]", "flips[:1].expand_as(flips).reshape(*flips.shape, *[1]"),
     ("pictures are mirrored top for bottom", "frames.flip(4)", "frames.flip(3)"),
     ("all pictures are mirrored", "frames.flip(4), frames)", "frames.flip(4), frames.flip(4))"),
     ("pictures move the other way", "(shifts.flatten(0, 1) + most).tolist()", "(most - shifts.flatten(0, 1)).tolist()"),
     ("rows above a picture are what was in memory", "wide[:, :, :most], wide[:, :, lower:] = wide[:, :, most : most + 1]", "wide[:, :, :0], wide[:, :, lower:] = wide[:, :, most : most + 1][:, :, :0]"),
     ("columns beside a picture are the other edge's", "wide[:, :, :, most : most + 1], wide[:, :, :, right - 1 : right]", "wide[:, :, :, right - 1 : right], wide[:, :, :, most : most + 1]"),
-)  # fmt: skip
-
-VIEWS = of(
-    "learners/value_regression.py", "agents/test_comper_graph.py",
+) + of(
+    "learners/pictures.py", "agents/test_comper_graph.py",
     ("channels are taken for rows", "frames.movedim(3, -1) if self._channels_first else frames", "frames"),
+    ("values stay where they were in a mirrored picture", "values[..., self._mirrored]", "values"),
+    ("actions stay what they were in a mirrored picture", "np.where(views.flips, self._mirrored[a], a)", "a"),
+    ("no picture is mirrored", "rng.random(batch_size) < 0.5", "rng.random(batch_size) < 0.0"),
+    ("views are not mirrored", "(0, 1) if len(self._mirrored) else (0,)", "(0,)"),
+    ("views as far as pictures are moved", "half = self._most // 2", "half = self._most"),
+    ("mirrored pictures count as they are", "return self.shifts is None and self.flips is None", "return self.shifts is None"),
 ) + of(
     "agents/agent.py", "agents/test_comper_graph.py",
     ("no picture has its channels first", "return spec.is_image and spec.channel_axis == 0", "return False"),
@@ -650,4 +655,17 @@ EXPLAINED = [
     ),
 ]
 
-MUTANTS: list[Mutant] = [*COMPER, *DQN, *DDQN, *GRAPH, *LEARNERS, *VIEWS, *NETWORKS, *TM, *MEMORY, *LOOP, *ATARI, *EXPLAINED]
+MUTANTS: list[Mutant] = [
+    *COMPER,
+    *DQN,
+    *DDQN,
+    *GRAPH,
+    *LEARNERS,
+    *PICTURES,
+    *NETWORKS,
+    *TM,
+    *MEMORY,
+    *LOOP,
+    *ATARI,
+    *EXPLAINED,
+]

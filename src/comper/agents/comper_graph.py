@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import product
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -237,21 +236,25 @@ class GraphAgent(Agent):
     def __init__(self, config: GraphConfig, task: Task, trials: Sequence[TrialSetup], *, device: torch.device):
         from comper.learners.frame_bank import FrameBank
         from comper.learners.optimisers import Adam
+        from comper.learners.pictures import Pictures
         from comper.learners.value_regression import ValueLearner
         from comper.networks.joystick import mirrored_actions
 
         self.config = config
         self._num_actions = task.num_actions
-        self._mirrored = mirrored_actions(task.action_names) if config.mirror else []
-        self._views = _views(config)
         self._sampling = [trial.sampling for trial in trials]
         self.bank = FrameBank([trial.frames for trial in trials], device)
         self.explorer = HeldExploration([trial.exploration for trial in trials], task.num_actions, config.held_steps)
         adam = Adam(step_size=config.step_size, epsilon=config.adam_epsilon)
         network, rngs = self.networks(config, task)["CNN"], [trial.weights for trial in trials]
         loss = "own" if config.value_classes or config.ensemble > 1 else "huber"
-        self.q_network = ValueLearner(
-            network, self.bank, rngs, loss=loss, optimiser=adam, channels_first=task.has_channels_first
+        self.q_network = ValueLearner(network, self.bank, rngs, loss=loss, optimiser=adam)
+        self.pictures = Pictures(
+            self.bank,
+            self._sampling,
+            shift_pixels=config.shift_pixels,
+            mirrored_actions=mirrored_actions(task.action_names) if config.mirror else (),
+            channels_first=task.has_channels_first,
         )
         parts: dict[str, Part] = {"q_network": self.q_network, "explorer": self.explorer}
         if config.targets == "graph":
@@ -289,14 +292,11 @@ class GraphAgent(Agent):
 
     def _network_values(self, states: NDArray[np.int64], trials: Sequence[int]) -> NDArray[np.float32]:
         """The network's values of states (n, history): of each as it is, or the mean over several views of it."""
-        if len(self._views) == 1:
+        if not self.config.average_views:
             return super().q_values(states, trials)
-        copies = np.repeat(states[:, None], len(self._views), 1)
-        views = np.repeat(self._views[None], len(states), 0)
-        shifts, flips = views[..., :2], views[..., 2] > 0
-        frames = self.q_network.frames(copies, trials, shifts, flips)
-        q = self.q_network.population(frames, trials=trials).cpu().numpy()
-        means: NDArray[np.float32] = self._as_seen(q, flips).mean(1)
+        copies, views = self.pictures.around(states)
+        q = self.q_network.population(self.pictures.frames(copies, trials, views), trials=trials).cpu().numpy()
+        means: NDArray[np.float32] = self.pictures.values(q, views).mean(1)
         return means
 
     def _choose(self, trial: int, state: list[int], q: NDArray[np.float32], epsilon: float) -> int:
@@ -350,11 +350,11 @@ class GraphAgent(Agent):
     def _fit_to_graph(self, trials: Sequence[int]) -> None:
         c = self.config
         replay = self.graphs.sample(c.batch_size, trials, all_tried=c.all_tried)
-        shifts, flips = self._shifts(trials), self._flips(trials)
-        frames = self.q_network.frames(replay.s, trials, shifts, flips)
-        targets, weights = (self._as_seen(values, flips) for values in (replay.targets, replay.weights))
+        views = self.pictures.drawn(c.batch_size, trials)
+        frames = self.pictures.frames(replay.s, trials, views)
+        targets, weights = (self.pictures.values(values, views) for values in (replay.targets, replay.weights))
         q = self.q_network.fit_values(frames, targets, weights, trials)
-        if not (c.shift_pixels or c.mirror):  # Section 4.2 of the paper: what is replayed is stored with its new Q-values
+        if views.are_plain:  # Section 4.2 of the paper: what is replayed is stored with its new Q-values
             self.graphs.tell(replay, q.cpu().numpy(), trials)
 
     def _refresh(self, due: Sequence[int]) -> None:
@@ -378,20 +378,6 @@ class GraphAgent(Agent):
         for trial, nodes, values in zip(trials, asked, q, strict=True):
             self.graphs[trial].tell(nodes, values[: len(nodes)])
 
-    def _shifts(self, trials: Sequence[int]) -> NDArray[np.int64] | None:
-        most, size = self.config.shift_pixels, (self.config.batch_size, 2)
-        return np.stack([self._sampling[i].integers(-most, most + 1, size) for i in trials]) if most else None
-
-    def _flips(self, trials: Sequence[int]) -> NDArray[np.bool_] | None:
-        size = self.config.batch_size
-        return np.stack([self._sampling[i].random(size) < 0.5 for i in trials]) if self.config.mirror else None
-
-    def _as_seen(self, values: NDArray[np.float32], flips: NDArray[np.bool_] | None) -> NDArray[np.float32]:
-        """Values of actions (n, B, A), each under its mirror image where the picture is mirrored."""
-        if flips is None or not self._mirrored:
-            return values
-        return np.where(flips[..., None], values[..., self._mirrored], values)
-
     def _fit_to_steps(self, trials: Sequence[int]) -> None:
         """The same without the graph: n-step returns from a plain replay memory, and a target network."""
         c = self.config
@@ -400,10 +386,9 @@ class GraphAgent(Agent):
         chooser = self.q_network.values(batch.s_next, trials) if c.double else following
         q_next = following.gather(-1, chooser.argmax(-1, keepdim=True)).squeeze(-1)
         target = self.bank.tensor(batch.r) + self.bank.tensor(batch.discount) * q_next
-        shifts, flips = self._shifts(trials), self._flips(trials)
-        if flips is not None:
-            batch = replace(batch, a=np.where(flips, np.array(self._mirrored)[batch.a], batch.a))
-        self.q_network.fit(batch, target, self.q_network.frames(batch.s, trials, shifts, flips))
+        views = self.pictures.drawn(c.batch_size, trials)
+        seen = replace(batch, a=self.pictures.actions(batch.a, views))
+        self.q_network.fit(seen, target, self.pictures.frames(batch.s, trials, views))
 
     def epsilon(self, *, frames: int, steps: int) -> float:
         """1 while the memory is first filled, then a line."""
@@ -514,14 +499,6 @@ def _check_actions(config: GraphConfig, task: Task) -> None:
         raise UsageError("joystick is for actions such as UP and LEFTFIRE, and these are others: use --joystick off.")
     if config.mirror and not mirrored_actions(task.action_names):
         raise UsageError("mirror is for actions with mirror images, as LEFT has RIGHT: use --mirror false.")
-
-
-def _views(config: GraphConfig) -> NDArray[np.int64]:
-    """How a picture is looked at before an action: shifts down and across, and whether mirrored; as it is first."""
-    if not config.average_views:
-        return np.zeros((1, 3), np.int64)
-    places = (0, -(config.shift_pixels // 2), config.shift_pixels // 2) if config.shift_pixels > 1 else (0,)
-    return np.array([*product(places, places, (0, 1) if config.mirror else (0,))])
 
 
 def _output_layer(config: GraphConfig, task: Task) -> OutputLayer:

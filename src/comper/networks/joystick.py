@@ -1,7 +1,7 @@
 """Actions of a joystick, read from their names (UP, LEFT, DOWNRIGHTFIRE), and an output layer for their parts. D7.
 
 18 actions are three positions across, three along, and a button. Most games heed only some of them: in Asterix six actions
-all go up. What UP is worth is learned from all actions that have it (Sharma et al. 2017).
+all go up. What UP is worth is learned from all actions that have it (Sharma et al. 2017, arXiv:1705.07269).
 """
 
 from __future__ import annotations
