@@ -320,7 +320,7 @@ PICTURES = of(
     ("values stay where they were in a mirrored picture", "values[..., self._mirrored]", "values"),
     ("actions stay what they were in a mirrored picture", "np.where(views.flips, self._mirrored[a], a)", "a"),
     ("no picture is mirrored", "rng.random(batch_size) < 0.5", "rng.random(batch_size) < 0.0"),
-    ("views are not mirrored", "(0, 1) if len(self._mirrored) else (0,)", "(0,)"),
+    ("views are not mirrored", "(0, 1) if self._is_mirrored else (0,)", "(0,)"),
     ("views as far as pictures are moved", "half = self._most // 2", "half = self._most"),
     ("mirrored pictures count as they are", "return self.shifts is None and self.flips is None", "return self.shifts is None"),
 ) + of(
