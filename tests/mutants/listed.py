@@ -320,8 +320,8 @@ PICTURES = of(
     ("values stay where they were in a mirrored picture", "values[..., self._mirrored]", "values"),
     ("actions stay what they were in a mirrored picture", "np.where(views.flips, self._mirrored[a], a)", "a"),
     ("no picture is mirrored", "rng.random(batch_size) < 0.5", "rng.random(batch_size) < 0.0"),
-    ("views are not mirrored", "(0, 1) if self._is_mirrored else (0,)", "(0,)"),
-    ("views as far as pictures are moved", "half = self._most // 2", "half = self._most"),
+    ("views are not mirrored", "(0, 1) if mirrored_actions else (0,)", "(0,)"),
+    ("views as far as pictures are moved", "half = shift_pixels // 2", "half = shift_pixels"),
     ("mirrored pictures count as they are", "return self.shifts is None and self.flips is None", "return self.shifts is None"),
 ) + of(
     "agents/agent.py", "agents/test_comper_graph.py",

@@ -43,24 +43,23 @@ class Pictures:
         self._bank, self._rngs = bank, rngs
         self._most = shift_pixels
         self._mirrored = np.array(mirrored_actions, np.int64)
-        self._is_mirrored = len(mirrored_actions) > 0
+        half = shift_pixels // 2
+        places = (0, -half, half) if half else (0,)
+        self._around = np.array([*product(places, places, (0, 1) if mirrored_actions else (0,))])
         self._channels_first = channels_first
 
     def drawn(self, batch_size: int, trials: Sequence[int]) -> Views:
         """Random views of B pictures for each trial."""
         rngs, most = [self._rngs[i] for i in trials], self._most
         shifts = np.stack([rng.integers(-most, most + 1, (batch_size, 2)) for rng in rngs]) if most else None
-        flips = np.stack([rng.random(batch_size) < 0.5 for rng in rngs]) if self._is_mirrored else None
+        flips = np.stack([rng.random(batch_size) < 0.5 for rng in rngs]) if self._mirrored.size else None
         return Views(shifts, flips)
 
     def around(self, states: NDArray[np.int64]) -> tuple[NDArray[np.int64], Views]:
         """Copies (n, B, history) of states (n, history), seen at nine places half of `shift_pixels` apart, and mirrored."""
-        half = self._most // 2
-        places = (0, -half, half) if half else (0,)
-        each = np.array([*product(places, places, (0, 1) if self._is_mirrored else (0,))])
-        views = np.repeat(each[None], len(states), 0)
-        flips = views[..., 2] > 0 if self._is_mirrored else None
-        return np.repeat(states[:, None], len(each), 1), Views(views[..., :2], flips)
+        views = np.repeat(self._around[None], len(states), 0)
+        flips = views[..., 2] > 0 if self._mirrored.size else None
+        return np.repeat(states[:, None], len(self._around), 1), Views(views[..., :2], flips)
 
     def frames(self, states: NDArray[np.int64], trials: Sequence[int], views: Views) -> Tensor:
         """The frames of states (n, B, history) as they are seen: moved, then mirrored."""
