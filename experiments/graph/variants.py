@@ -130,6 +130,10 @@ CHOSEN = SHIFTS | NEAR | LESS_RANDOM | {"trust": 0.9}
 """What `comper` has in Atari games since."""
 PARTS, MIRROR, VIEWS = {"joystick": "shared"}, {"mirror": True}, {"average_views": True}
 """Experiment 19."""
+ALONE = {"joystick": "alone"}
+ALL_VIEWS = CHOSEN | ALONE | MIRROR | VIEWS
+BACKGROUND, BRIGHTEST = {"subtract_background": True}, {"pooling": "max"}
+"""Experiment 22."""
 FRESH = {"asked_states": 100_000}
 """The network is asked about every state before values travel."""
 LAYER_NORM, CLASSES = RESIDUAL | {"layer_norm": True}, RESIDUAL | {"value_classes": 51}
@@ -163,13 +167,20 @@ ATARI_TUNE: Agents = {
     "chosen-surprise": ("comper", CHOSEN | {"replay": "surprise"}),
     "chosen-ensemble": ("comper", CHOSEN | {"ensemble": 3}),
     "chosen-joystick": ("comper", CHOSEN | PARTS),
-    "chosen-joystick-alone": ("comper", CHOSEN | {"joystick": "alone"}),
+    "chosen-joystick-alone": ("comper", CHOSEN | ALONE),
     "chosen-joystick-held": ("comper", CHOSEN | PARTS | {"held_steps": 100}),
     "chosen-mirror": ("comper", CHOSEN | MIRROR),
     "chosen-views": ("comper", CHOSEN | VIEWS),
     "chosen-joystick-mirror": ("comper", CHOSEN | PARTS | MIRROR),
     "chosen-joystick-mirror-views": ("comper", CHOSEN | PARTS | MIRROR | VIEWS),
     "chosen-joystick-mirror-ensemble": ("comper", CHOSEN | PARTS | MIRROR | {"ensemble": 3}),
+    "all-views": ("comper", ALL_VIEWS),
+    "all-views-background": ("comper", ALL_VIEWS | BACKGROUND),
+    "all-views-brightest": ("comper", ALL_VIEWS | BRIGHTEST),
+    "all-views-background-brightest": ("comper", ALL_VIEWS | BACKGROUND | BRIGHTEST),
+    "all-views-2-updates": ("comper", ALL_VIEWS | {"updates_at_a_time": 2}),
+    "all-views-classes": ("comper", ALL_VIEWS | {"value_classes": 51}),
+    "all-views-larger-steps": ("comper", ALL_VIEWS | {"step_size": 0.00025}),
     "chosen-residual-layer-norm": ("comper", CHOSEN | LAYER_NORM),
     "chosen-residual-classes": ("comper", CHOSEN | CLASSES),
     "residual": ("comper", SHIFTS | RESIDUAL),
