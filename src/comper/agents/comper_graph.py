@@ -457,9 +457,7 @@ class GraphAgent(Agent):
         if config.mirror and not is_picture:
             raise UsageError("mirror is for pictures, and these observations are none: use --mirror false.")
         if config.subtract_background and not (is_picture and task.observation_dtype == np.uint8):
-            raise UsageError(
-                "subtract_background is for pictures of 8 bits, and these observations are none: use --subtract-background false."
-            )
+            raise UsageError("subtract_background is for pictures of 8 bits: use --subtract-background false.")
         if config.joystick != "off" or config.mirror:
             _check_actions(config, task)
         if config.average_views and not is_picture:

@@ -1,6 +1,6 @@
 """The usual picture of each trial, which is taken away from what its network sees. D7.
 
-Most of an Atari picture never changes, and says nothing about what to do (Bellemare et al. 2013 take the background away, too).
+Most of an Atari picture never changes, and says nothing about what to do (Bellemare et al. 2013 take it away, too).
 """
 
 from __future__ import annotations
