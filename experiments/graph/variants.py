@@ -120,20 +120,23 @@ ATARI: dict[str, Any] = {
     "step_size": 0.0001,
     "epsilon_end": 0.05,
     "epsilon_decay_frames": 25_000,
+    "updates_at_a_time": 1,
+    "joystick": "off",
+    "mirror": False,
+    "average_views": False,
 }
-"""What all candidates for Atari share: 100,000 frames are 20,000 steps there."""
+"""What all candidates for Atari share, where nothing else is said: 100,000 frames are 20,000 steps there."""
 SHIFTS = ATARI | {"shift_pixels": 4}
 FOUR = SHIFTS | {"updates_at_a_time": 4}
 NEAR, RESIDUAL = {"discount": 0.97}, {"residual_width": 1}
 LESS_RANDOM = {"epsilon_end": 0.01, "epsilon_decay_frames": 10_000}
 CHOSEN = SHIFTS | NEAR | LESS_RANDOM | {"trust": 0.9}
-"""What `comper` has in Atari games since."""
+"""What `comper` had in Atari games from experiment 7 to 22; from then on it is `all-views-2-updates`."""
 PARTS, MIRROR, VIEWS = {"joystick": "shared"}, {"mirror": True}, {"average_views": True}
 """Experiment 19."""
 ALONE = {"joystick": "alone"}
 ALL_VIEWS = CHOSEN | ALONE | MIRROR | VIEWS
-BACKGROUND, BRIGHTEST = {"subtract_background": True}, {"pooling": "max"}
-"""Experiment 22."""
+"""Experiment 22, whose candidates with a background are in commit 7aaf0d8."""
 FRESH = {"asked_states": 100_000}
 """The network is asked about every state before values travel."""
 LAYER_NORM, CLASSES = RESIDUAL | {"layer_norm": True}, RESIDUAL | {"value_classes": 51}
@@ -175,17 +178,10 @@ ATARI_TUNE: Agents = {
     "chosen-joystick-mirror-views": ("comper", CHOSEN | PARTS | MIRROR | VIEWS),
     "chosen-joystick-mirror-ensemble": ("comper", CHOSEN | PARTS | MIRROR | {"ensemble": 3}),
     "all-views": ("comper", ALL_VIEWS),
-    "all-views-background": ("comper", ALL_VIEWS | BACKGROUND),
-    "all-views-brightest": ("comper", ALL_VIEWS | BRIGHTEST),
-    "all-views-background-brightest": ("comper", ALL_VIEWS | BACKGROUND | BRIGHTEST),
+    "all-views-brightest": ("comper", ALL_VIEWS | {"pooling": "max"}),
     "all-views-2-updates": ("comper", ALL_VIEWS | {"updates_at_a_time": 2}),
     "all-views-classes": ("comper", ALL_VIEWS | {"value_classes": 51}),
     "all-views-larger-steps": ("comper", ALL_VIEWS | {"step_size": 0.00025}),
-    "background": ("comper", CHOSEN | ALONE | BACKGROUND),
-    "background-views": ("comper", CHOSEN | ALONE | VIEWS | BACKGROUND),
-    "background-all-views-shared": ("comper", ALL_VIEWS | PARTS | BACKGROUND),
-    "background-all-views-2-updates": ("comper", ALL_VIEWS | BACKGROUND | {"updates_at_a_time": 2}),
-    "background-all-views-larger-steps": ("comper", ALL_VIEWS | BACKGROUND | {"step_size": 0.00025}),
     "chosen-residual-layer-norm": ("comper", CHOSEN | LAYER_NORM),
     "chosen-residual-classes": ("comper", CHOSEN | CLASSES),
     "residual": ("comper", SHIFTS | RESIDUAL),

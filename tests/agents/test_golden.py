@@ -40,7 +40,7 @@ SETTINGS: dict[str, Any] = {
     "epsilon_decay_frames": 3_000, "batch_size": 16, "log_period_steps": 50,
 }  # fmt: skip
 OWN_SETTINGS: dict[str, dict[str, Any]] = {
-    "comper": {"refresh_period_steps": 25, "train_period_steps": 4, "episode_cap_frames": 890},
+    "comper": {"refresh_period_steps": 25, "train_period_steps": 8, "episode_cap_frames": 890},
     "comper-single": {"sets_per_training": 50},
     "comper-stacked": {"sets_per_training": 50, "frames": 5_000, "epsilon_decay_frames": 12_000},
     "dqn": {"episode_cap_frames": 890},

@@ -161,12 +161,6 @@ class GraphConfig(AgentConfig):
     mirror: bool = setting(
         False, "D7", "half of the replayed pictures are mirrored, with LEFT for RIGHT in their actions", before=False
     )
-    subtract_background: bool = setting(
-        False,
-        "D7",
-        "the network sees what differs from the median of the pictures before the first update",
-        before=False,
-    )
     average_views: bool = setting(
         False,
         "D7",
@@ -240,7 +234,6 @@ class GraphAgent(Agent):
     metric_labels: ClassVar = {"edges": "edges", "travelled_steps": "travelled"}
 
     def __init__(self, config: GraphConfig, task: Task, trials: Sequence[TrialSetup], *, device: torch.device):
-        from comper.learners.background import Backgrounds
         from comper.learners.frame_bank import FrameBank
         from comper.learners.optimisers import Adam
         from comper.learners.pictures import Pictures
@@ -264,9 +257,6 @@ class GraphAgent(Agent):
             channels_first=task.has_channels_first,
         )
         parts: dict[str, Part] = {"q_network": self.q_network, "explorer": self.explorer}
-        if config.subtract_background:
-            self.backgrounds = Backgrounds([trial.frames for trial in trials], self.bank)
-            parts["backgrounds"] = self.backgrounds
         if config.targets == "graph":
             self.graphs = TransitionGraphs([_graph(config, task, trial) for trial in trials], self._sampling)
             self.parts = {**parts, "graph": self.graphs}
@@ -348,8 +338,6 @@ class GraphAgent(Agent):
         c = self.config
         if t < c.replay_start_steps:
             return
-        if c.subtract_background:
-            self.backgrounds.look(trials)
         is_graph = c.targets == "graph"
         if is_graph:
             self._refresh([i for i in trials if t % c.refresh_period_steps == 0 or not self.graphs[i].travel.num_passes])
@@ -456,8 +444,6 @@ class GraphAgent(Agent):
             raise UsageError("joystick is for a duelling network: use --joystick off with --duelling false.")
         if config.mirror and not is_picture:
             raise UsageError("mirror is for pictures, and these observations are none: use --mirror false.")
-        if config.subtract_background and not (is_picture and task.observation_dtype == np.uint8):
-            raise UsageError("subtract_background is for pictures of 8 bits: use --subtract-background false.")
         if config.joystick != "off" or config.mirror:
             _check_actions(config, task)
         if config.average_views and not is_picture:
@@ -543,13 +529,19 @@ IN_ATARI = GraphConfig(
     discount=0.97,
     trust=0.9,
     train_period_steps=1,
+    updates_at_a_time=2,
     epsilon_end=0.01,
     epsilon_decay_frames=10_000,
     random_actions="any",
+    joystick="alone",
     step_size=0.0001,
     shift_pixels=4,
+    mirror=True,
+    average_views=True,
 )
-"""Pictures need motion and smaller steps; 20,000 steps an update each, a lower γ and more trust (experiment 7)."""
+"""Pictures need motion and smaller steps; 20,000 steps two updates each, a lower γ and more trust; and more is made of each
+picture and action (experiments 7, 19 and 22).
+"""
 COMPER = AgentSpec(
     "comper", "values travel over the graph of similar transitions", GraphAgent, GraphConfig(), in_atari=IN_ATARI
 )

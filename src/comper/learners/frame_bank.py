@@ -25,8 +25,6 @@ class FrameBank:
         self.device = device
         self._shape = stores[0].shape
         self._has_copy = stacking.computes_together(device)
-        self.background: Tensor | None = None
-        """(T, *frame_shape), taken away from what `gather` gives; None: frames are given as they are."""
         if self._has_copy:
             self._copy = torch.empty((len(stores), 0, *self._shape), dtype=_torch_dtype(stores[0]), device=device)
             for store in stores:
@@ -38,11 +36,7 @@ class FrameBank:
 
     def gather(self, ids: NDArray[np.int64], trials: Sequence[int]) -> Tensor:
         """Frames (n, ..., *frame_shape) of ids (n, ...), a row for each trial."""
-        frames = self.reader(ids, trials)(slice(None))
-        if self.background is None:
-            return frames
-        own = self.background if len(trials) == len(self._stores) else self.background[list(trials)]
-        return stacking.as_floats(frames) - own.view(len(trials), *[1] * (ids.ndim - 1), *self._shape)
+        return self.reader(ids, trials)(slice(None))
 
     def reader(self, ids: NDArray[np.int64], trials: Sequence[int]) -> FrameReader:
         """A function that gathers frames of ids (n, B, ...) batch by batch. Valid until a store takes in another frame."""
