@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from comper.learners.pictures import by_lookup, by_slices, mirrored, shifted
+from comper.learners.pictures import by_choice, by_lookup, by_slices, mirrored, one_by_one, shifted
 
 
 @pytest.mark.parametrize("shift", [shifted, by_slices, by_lookup])
@@ -31,11 +31,14 @@ def test_slices_and_looked_up_pixels_are_the_same(shape: tuple[int, ...], most: 
     assert torch.equal(by_slices(frames, shifts), by_lookup(frames, shifts))
 
 
+@pytest.mark.parametrize("mirror", [mirrored, by_choice, one_by_one])
 @pytest.mark.parametrize("channels", [(), (2,)], ids=["grey", "channels last"])
-def test_pictures_are_mirrored_left_for_right_where_they_are_marked(channels: tuple[int, ...]) -> None:
+def test_pictures_are_mirrored_left_for_right_where_they_are_marked(
+    channels: tuple[int, ...], mirror: Callable[[Tensor, Tensor], Tensor]
+) -> None:
     frames = torch.arange(2 * 2 * 3 * 4 * 5 * 2, dtype=torch.uint8)[: 2 * 2 * 3 * 4 * 5 * (2 if channels else 1)]
     frames = frames.view(2, 2, 3, 4, 5, *channels)
-    found = mirrored(frames, torch.tensor([[True, False], [False, True]]))
+    found = mirror(frames, torch.tensor([[True, False], [False, True]]))
     for trial, state, row, column in np.ndindex(2, 2, 4, 5):
         from_column = 4 - column if trial == state else column
         assert torch.equal(found[trial, state, :, row, column], frames[trial, state, :, row, from_column])

@@ -311,6 +311,8 @@ PICTURES = of(
     ("pictures of one trial are mirrored for all", "flips.view(*flips.shape, *[1]", "flips[:1].expand_as(flips).reshape(*flips.shape, *[1]"),
     ("pictures are mirrored top for bottom", "frames.flip(4)", "frames.flip(3)"),
     ("all pictures are mirrored", "frames.flip(4), frames)", "frames.flip(4), frames.flip(4))"),
+    ("a picture is mirrored where another should be", "state.flip(2) if is_turned else state", "state if is_turned else state.flip(2)"),
+    ("one picture is mirrored top for bottom", "state.flip(2)", "state.flip(1)"),
     ("pictures move the other way", "(shifts.flatten(0, 1) + most).tolist()", "(most - shifts.flatten(0, 1)).tolist()"),
     ("rows above a picture are what was in memory", "wide[:, :, :most], wide[:, :, lower:] = wide[:, :, most : most + 1]", "wide[:, :, :0], wide[:, :, lower:] = wide[:, :, most : most + 1][:, :, :0]"),
     ("columns beside a picture are the other edge's", "wide[:, :, :, most : most + 1], wide[:, :, :, right - 1 : right]", "wide[:, :, :, right - 1 : right], wide[:, :, :, most : most + 1]"),
