@@ -460,7 +460,8 @@ def test_mirrors_and_views_and_joysticks_are_refused_where_they_have_no_meaning(
         with pytest.raises(UsageError, match="--joystick off"):
             GraphAgent.check(config, task)
     GraphAgent.check(joystick, one_way)
-    GraphAgent.check(joystick, own)  # has its own output, as it has with duelling
+    for is_duelling in (True, False):  # has its own output
+        GraphAgent.check(dataclasses.replace(joystick, duelling=is_duelling), own)
 
 
 @pytest.mark.parametrize(("joystick", "outputs"), [("off", 1 + 5), ("shared", 1 + 2 + 3 + 5), ("alone", 1 + 2 + 3)])

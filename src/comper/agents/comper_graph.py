@@ -135,7 +135,8 @@ class GraphConfig(AgentConfig):
     joystick: str = setting(
         "off",
         "D7",
-        "advantages of an action's parts, left-right, up-down and fire: off; shared, beside each action's own; alone",
+        "advantages of an action's parts, left-right, up-down and fire: off; shared, beside each action's own; alone "
+        "(a network of your own has none)",
         ("off", "shared", "alone"),
         before="off",
     )
@@ -440,8 +441,11 @@ class GraphAgent(Agent):
             raise UsageError("value_classes is for a network that is not your own: use --value-classes 0.")
         if config.ensemble > 1 and task.make_network is not None:
             raise UsageError("ensemble is for a network that is not your own: use --ensemble 1.")
-        if config.joystick != "off" and not config.duelling:
-            raise UsageError("joystick is for a duelling network: use --joystick off with --duelling false.")
+        if config.joystick != "off" and not config.duelling and task.make_network is None:
+            raise UsageError(
+                f"joystick = {config.joystick} is for a duelling network (in Atari games it is the default): "
+                "use --joystick off with --duelling false."
+            )
         if config.mirror and not is_picture:
             raise UsageError("mirror is for pictures, and these observations are none: use --mirror false.")
         if config.joystick != "off" or config.mirror:
@@ -449,7 +453,10 @@ class GraphAgent(Agent):
         if config.average_views and not is_picture:
             raise UsageError("average_views is for pictures, and these observations are none: use --average-views false.")
         if config.average_views and not (config.mirror or config.shift_pixels > 1):
-            raise UsageError("average_views needs pictures that are moved: use --shift-pixels 4, or --average-views false.")
+            raise UsageError(
+                "average_views (the default in Atari games) needs pictures that are moved or mirrored: "
+                "use --average-views false, --shift-pixels 4 or --mirror true."
+            )
         if config.layer_norm and not config.residual_width:
             raise UsageError("layer_norm is for the residual network: use --residual-width 1 with it.")
         if config.similarity_cells and config.similarity_threshold:
