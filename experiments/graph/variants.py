@@ -6,6 +6,7 @@ python experiments/graph/variants.py --stage ablations                # one part
 python experiments/graph/variants.py --stage atari-tune               # candidates for Atari
 python experiments/graph/variants.py --stage exploration              # how fast ε should fall
 python experiments/graph/variants.py --stage pace                     # the first steps with comper's own pace
+python experiments/graph/variants.py --stage dqn-pace                 # DQN with comper's own pace
 python experiments/graph/variants.py --stage ensemble                 # several networks in one
 python experiments/graph/variants.py --stage mirrors                  # mirrored pictures in MinAtar
 python experiments/graph/variants.py --stage default-epsilon          # should comper explore for longer?
@@ -89,6 +90,9 @@ PACE: Agents = {
     "own-pace": ("comper", {"train_period_steps": 2, "epsilon_end": 0.01, "epsilon_decay_frames": 10_000}),
 }
 """What `comper` did where nothing else was asked for, before experiment 18."""
+
+DQN_PACE: Agents = {"dqn-own-pace": ("dqn", PACE["own-pace"][1])}
+"""DQN with as many updates, and as little exploration."""
 
 DEFAULT_EPSILON: Agents = {
     "epsilon-0.01-in-10000": PACE["own-pace"],
@@ -211,6 +215,7 @@ STAGES = {
     "lending": Stage(LENDING, LENDING_TASKS, TUNE_SETTINGS, range(100, 103), 30_000),
     "exploration": Stage(EXPLORATION, TUNE_TASKS),
     "pace": Stage(PACE, ALL_TASKS, EQUAL, range(5), 20_000),
+    "dqn-pace": Stage(DQN_PACE, ALL_TASKS, EQUAL, range(2), 100_000),
     "ensemble": Stage(ENSEMBLE, TUNE_TASKS),
     "mirrors": Stage(MIRRORS, MIRROR_TASKS, seeds=range(100, 104)),
     "default-epsilon": Stage(DEFAULT_EPSILON, DEFAULT_EPSILON_TASKS, frames=100_000),
