@@ -160,7 +160,11 @@ class GraphConfig(AgentConfig):
     ensemble: int = setting(1, "D7", "networks that learn by themselves, and whose mean is the Q-value", most=64, before=1)
     shift_pixels: int = setting(0, "D7", "replayed pictures are moved at random by so many pixels at most", least=0, most=64)
     mirror: bool = setting(
-        False, "D7", "half of the replayed pictures are mirrored, with LEFT for RIGHT in their actions", before=False
+        False,
+        "D7",
+        "half of the replayed pictures are mirrored, with LEFT for RIGHT in their actions; "
+        "not for games such as Pong, in which LEFT moves down",
+        before=False,
     )
     average_views: bool = setting(
         False,
