@@ -188,7 +188,7 @@ GRAPH = {
             "discount": 0.99, "targets": "graph", "memory_sets": 100_000, "similarity_threshold": 0.0,
             "similarity_cells": 0, "lending_reach": 0.0, "num_lenders": 5,
             "refresh_period_steps": 500, "refresh_passes": 60, "untried": "ignored",
-            "prior_visits": 0.0, "trust": 0.6, "trust_falls": 0.0,
+            "prior_visits": 0.0, "trust": 0.6,
             "trust_grows": "state", "double": False, "asked_states": 2_000, "count_bonus": 0.0, "replay": "set",
             "all_tried": True, "batch_size": 32, "train_period_steps": 2, "replay_start_steps": 1_000, "num_steps": 3,
             "target_period_steps": 1_000, "reward_clip": 1.0, "epsilon_end": 0.05, "epsilon_decay_frames": 20_000,

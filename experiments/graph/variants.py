@@ -9,7 +9,6 @@ python experiments/graph/variants.py --stage pace                     # the firs
 python experiments/graph/variants.py --stage dqn-pace                 # DQN with comper's own pace
 python experiments/graph/variants.py --stage ensemble                 # several networks in one
 python experiments/graph/variants.py --stage mirrors                  # mirrored pictures in MinAtar
-python experiments/graph/variants.py --stage trust-falls              # less trust where a mistake was tried
 python experiments/graph/variants.py --stage default-epsilon          # should comper explore for longer?
 python experiments/graph/variants.py --stage lending                  # states that lend, where little recurs
 python experiments/graph/variants.py --small                          # three tasks, three seeds: minutes on two cores
@@ -108,13 +107,6 @@ MIRRORS: Agents = {
     "mirrors-and-views": ("comper", {"mirror": True, "average_views": True}),
 }
 MIRROR_TASKS = ("minatar:breakout", "minatar:space_invaders")
-
-TRUST_FALLS: Agents = {
-    "comper": ("comper", {}),
-    "trust-falls-0.1": ("comper", {"trust_falls": 0.1}),
-    "trust-falls-0.5": ("comper", {"trust_falls": 0.5}),
-}
-TRUST_FALLS_TASKS = ("minatar:space_invaders", "minatar:freeway", "minigrid:DoorKey-6x6-v0")
 
 ENSEMBLE: Agents = {"one-network": ("comper", {}), "three-networks": ("comper", {"ensemble": 3})}
 
@@ -226,7 +218,6 @@ STAGES = {
     "dqn-pace": Stage(DQN_PACE, ALL_TASKS, EQUAL, range(2), 100_000),
     "ensemble": Stage(ENSEMBLE, TUNE_TASKS),
     "mirrors": Stage(MIRRORS, MIRROR_TASKS, seeds=range(100, 104)),
-    "trust-falls": Stage(TRUST_FALLS, TRUST_FALLS_TASKS),
     "default-epsilon": Stage(DEFAULT_EPSILON, DEFAULT_EPSILON_TASKS, frames=100_000),
 }
 ATARI_STAGE = "atari-tune"

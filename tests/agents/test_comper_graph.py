@@ -290,7 +290,7 @@ def test_without_the_graph_and_the_rest_it_is_double_dqn_with_steps() -> None:
         {"count_bonus": 0.1, "act_with": "graph", "memory_sets": 9}, {"untried": "chosen"},
         {"prior_visits": 0.5, "all_tried": False, "duelling": False}, {"lending_reach": 2.0, "num_lenders": 3},
         {"value_classes": 21, "value_range": 2.0}, {"value_classes": 21, "targets": "steps", "duelling": False},
-        {"trust_falls": 0.5}, {"ensemble": 2}, {"ensemble": 2, "targets": "steps", "value_classes": 21},
+        {"ensemble": 2}, {"ensemble": 2, "targets": "steps", "value_classes": 21},
     ],
 )  # fmt: skip
 def test_every_variant_trains_and_a_trial_read_back_goes_on_to_the_same_weights(changes: dict[str, Any]) -> None:

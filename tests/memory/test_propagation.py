@@ -136,18 +136,6 @@ def test_trust_may_grow_with_the_tries_of_the_action_that_the_network_prefers() 
         solved(edges, q, discount=0.9, trust_grows="always")
 
 
-def test_trust_falls_where_only_a_mistake_was_tried() -> None:
-    edges = [(0, 0, 0.0, NO_NODE, 100), (1, 0, 0.0, NO_NODE, 1), (1, 1, 0.5, NO_NODE, 1), (2, 1, 0.5, NO_NODE, 1)]
-    q = np.array([[0.0, 1.0]] * 4, np.float32)
-    rule = ValueRule(discount=0.9, untried="ignored", trust=0.8, trust_grows="state", trust_falls=0.5)
-    found = solve(terms_of(layout(edges, 4), rule, q)).values.tolist()
-    mistake, twice = 100 / 100.25 * np.exp(-2), 2 / 2.25
-    assert found == pytest.approx([1 - mistake, 0.5 * twice + 1 - twice, 0.5 * 0.8 + 0.2, 1.0])
-    of_another = q[:, ::-1].copy()  # by which the tried action is worse, though its value is the higher one
-    found = solve(terms_of(layout(edges, 4), rule, q, of_another)).values.tolist()
-    assert found[2] == pytest.approx(0.5 * 0.8)
-
-
 @pytest.mark.parametrize("untried", ["max", "chosen", "ignored"])
 @pytest.mark.parametrize(("k", "trust"), [(0.0, 1.0), (0.5, 1.0), (0.0, 0.7), (1.0, 0.5)])
 @pytest.mark.parametrize("seed", range(3))

@@ -84,13 +84,6 @@ class GraphConfig(AgentConfig):
         "λ goes towards 1 with the times that a state was left, or that its best action by the network was tried; or never",
         ("state", "best-action", "never"),
     )
-    trust_falls: float = setting(
-        0.0,
-        "D7",
-        "τ: λ falls as exp(-g/τ) where the network takes its best action for better by g than the best one tried; 0: never",
-        most=1e6,
-        before=0.0,
-    )
     double: bool = setting(False, "D7", "the network's newest values choose, those before say what the choice is worth")
     asked_states: int = setting(
         2_000, "D7", "states about which the network is asked again before values travel, besides all new ones", least=0
@@ -192,7 +185,6 @@ class GraphConfig(AgentConfig):
             prior_visits=self.prior_visits,
             trust=self.trust,
             trust_grows=self.trust_grows,
-            trust_falls=self.trust_falls,
             bonus=self.count_bonus,
         )
 

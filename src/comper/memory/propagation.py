@@ -88,10 +88,6 @@ class ValueRule:
     """`state`, `best-action`: λ is that of one visit and goes towards 1 with their number n as n / (n + 1/λ - 1); visits of
     the state, or of the action that is the best there by the network. A state left a hundred times by one action may have a
     better one: by the first rule only what was tried counts there, by the second the network's word keeps its weight."""
-    trust_falls: float = 0.0
-    """τ: λ falls as exp(-g/τ) with the gap g by which the network's best action is better, by its word, than the best of
-    those that were tried; 0: never. Where the tried action was a mistake, what followed it says little about the state: a
-    soft form of the cut in Watkins's Q(λ)."""
     bonus: float = 0.0
     """β: an action pays β/√n more after n visits. With it an untried action is taken for as good as the network's best one,
     and β more: its own value says little, since nobody ever fitted it."""
@@ -147,9 +143,6 @@ def terms_of(layout: Layout, rule: ValueRule, q: NDArray[np.float32], q_chooser:
     edge_bonus = np.repeat(rule.bonus / np.sqrt(np.maximum(layout.pair_visits, 1.0)), layout.num_outcomes)
     discount = np.where(layout.target == NO_NODE, 0.0, rule.discount)
     trust = _trust(layout, rule, best)
-    if rule.trust_falls:
-        gap = np.maximum(anchor - np.where(is_tried, q, -np.inf).max(1), 0.0)
-        trust *= np.where(is_inner, np.exp(-gap / rule.trust_falls), 1.0)
     return Terms(layout, layout.reward + edge_bonus, discount, factor, prior, is_allowed, other, anchor, trust)
 
 
