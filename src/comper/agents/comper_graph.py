@@ -447,7 +447,7 @@ class GraphAgent(Agent):
             raise UsageError("ensemble is for a network that is not your own: use --ensemble 1.")
         if config.joystick != "off" and not config.duelling and task.make_network is None:
             raise UsageError(
-                f"joystick = {config.joystick} is for a duelling network (in Atari games it is the default): "
+                "joystick, which is on by default in Atari games, is for a duelling network: "
                 "use --joystick off with --duelling false."
             )
         if config.mirror and not is_picture:
@@ -458,7 +458,7 @@ class GraphAgent(Agent):
             raise UsageError("average_views is for pictures, and these observations are none: use --average-views false.")
         if config.average_views and not (config.mirror or config.shift_pixels > 1):
             raise UsageError(
-                "average_views (the default in Atari games) needs pictures that are moved or mirrored: "
+                "average_views, which is on by default in Atari games, needs pictures that are moved or mirrored: "
                 "use --average-views false, --shift-pixels 4 or --mirror true."
             )
         if config.layer_norm and not config.residual_width:
