@@ -9,6 +9,7 @@ python experiments/graph/variants.py --stage pace                     # the firs
 python experiments/graph/variants.py --stage dqn-pace                 # DQN with comper's own pace
 python experiments/graph/variants.py --stage ensemble                 # several networks in one
 python experiments/graph/variants.py --stage mirrors                  # mirrored pictures in MinAtar
+python experiments/graph/variants.py --stage foresight                # what follows is foreseen, in MinAtar
 python experiments/graph/variants.py --stage default-epsilon          # should comper explore for longer?
 python experiments/graph/variants.py --stage lending                  # states that lend, where little recurs
 python experiments/graph/variants.py --small                          # three tasks, three seeds: minutes on two cores
@@ -108,6 +109,12 @@ MIRRORS: Agents = {
 }
 MIRROR_TASKS = ("minatar:breakout", "minatar:space_invaders")
 
+FORESIGHT: Agents = {
+    "foresight-1": ("comper", {"foresight_steps": 1}),
+    "foresight-3": ("comper", {"foresight_steps": 3}),
+}
+"""Beside `comper` of the stage before, which has the same tasks, seeds and frames."""
+
 ENSEMBLE: Agents = {"one-network": ("comper", {}), "three-networks": ("comper", {"ensemble": 3})}
 
 LENDING: Agents = {
@@ -186,6 +193,9 @@ ATARI_TUNE: Agents = {
     "all-views-2-updates": ("comper", ALL_VIEWS | {"updates_at_a_time": 2}),
     "all-views-classes": ("comper", ALL_VIEWS | {"value_classes": 51}),
     "all-views-larger-steps": ("comper", ALL_VIEWS | {"step_size": 0.00025}),
+    "foresight-1-2-updates": ("comper", ALL_VIEWS | {"updates_at_a_time": 2, "foresight_steps": 1}),
+    "foresight-3": ("comper", ALL_VIEWS | {"foresight_steps": 3}),
+    "residual-all-views-2-updates": ("comper", ALL_VIEWS | RESIDUAL | {"updates_at_a_time": 2}),
     "chosen-residual-layer-norm": ("comper", CHOSEN | LAYER_NORM),
     "chosen-residual-classes": ("comper", CHOSEN | CLASSES),
     "residual": ("comper", SHIFTS | RESIDUAL),
@@ -218,6 +228,7 @@ STAGES = {
     "dqn-pace": Stage(DQN_PACE, ALL_TASKS, EQUAL, range(2), 100_000),
     "ensemble": Stage(ENSEMBLE, TUNE_TASKS),
     "mirrors": Stage(MIRRORS, MIRROR_TASKS, seeds=range(100, 104)),
+    "foresight": Stage(FORESIGHT, MIRROR_TASKS, seeds=range(100, 104)),
     "default-epsilon": Stage(DEFAULT_EPSILON, DEFAULT_EPSILON_TASKS, frames=100_000),
 }
 ATARI_STAGE = "atari-tune"

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from comper.agents.agent import Agent, AgentSpec, MemoryEstimate, NetworkFactory, Part, Task, TrialSetup
 from comper.errors import UsageError
-from comper.memory.graph import BYTES_PER_EDGE, TransitionGraph, TransitionGraphs, TriedActions
+from comper.memory.graph import BYTES_PER_EDGE, Replay, TransitionGraph, TransitionGraphs, TriedActions
 from comper.memory.lending import feature_type, needed_bytes, num_features
 from comper.memory.propagation import ValueRule, trust_after
 from comper.memory.transitions import ReplayMemories, Transition
@@ -27,6 +27,8 @@ from comper.settings import setting
 if TYPE_CHECKING:
     import torch
 
+    from comper.learners.pictures import Views
+    from comper.learners.value_regression import Following
     from comper.networks.cnn import OutputLayer
 
 ASKED_AT_A_TIME = 256
@@ -158,6 +160,17 @@ class GraphConfig(AgentConfig):
         before=10.0,
     )
     ensemble: int = setting(1, "D7", "networks that learn by themselves, and whose mean is the Q-value", most=64, before=1)
+    foresight_steps: int = setting(
+        0,
+        "D7",
+        "the network also learns to foresee what it will make of the states that follow, for so many steps; 0: it does not",
+        least=0,
+        most=64,
+        before=0,
+    )
+    foresight_weight: float = setting(
+        2.0, "D7", "with foresight_steps: what a state that is not foreseen at all counts", above=0, most=1e6, before=2.0
+    )
     shift_pixels: int = setting(0, "D7", "replayed pictures are moved at random by so many pixels at most", least=0, most=64)
     mirror: bool = setting(
         False,
@@ -252,7 +265,7 @@ class GraphAgent(Agent):
         self.explorer = HeldExploration([trial.exploration for trial in trials], task.num_actions, config.held_steps)
         adam = Adam(step_size=config.step_size, epsilon=config.adam_epsilon)
         network, rngs = self.networks(config, task)["CNN"], [trial.weights for trial in trials]
-        loss = "own" if config.value_classes or config.ensemble > 1 else "huber"
+        loss = "own" if config.value_classes or config.ensemble > 1 else "foresight" if config.foresight_steps else "huber"
         self.q_network = ValueLearner(network, self.bank, rngs, loss=loss, optimiser=adam)
         self.pictures = Pictures(
             self.bank,
@@ -358,9 +371,25 @@ class GraphAgent(Agent):
         views = self.pictures.drawn(c.batch_size, trials)
         frames = self.pictures.frames(replay.s, trials, views)
         targets, weights = (self.pictures.values(values, views) for values in (replay.targets, replay.weights))
-        q = self.q_network.fit_values(frames, targets, weights, trials)
+        following = self._following(replay, views, trials) if c.foresight_steps else None
+        q = self.q_network.fit_values(frames, targets, weights, trials, following)
         if views.are_plain:  # Section 4.2 of the paper: what is replayed is stored with its new Q-values
             self.graphs.tell(replay, q.cpu().numpy(), trials)
+
+    def _following(self, replay: Replay, views: Views, trials: Sequence[int]) -> Following:
+        """What followed the replayed states, as it is seen from there."""
+        from comper.learners.value_regression import Following
+
+        c = self.config
+        walk = self.graphs.walk(replay, c.foresight_steps, trials)
+        along = self.pictures.drawn_along(views, c.foresight_steps, trials)
+        states, actions = (x.reshape(len(trials), -1, *x.shape[3:]) for x in (walk.s, walk.actions))
+        one_hot = np.eye(self._num_actions, dtype=np.float32)[self.pictures.actions(actions, along)]
+        return Following(
+            self.pictures.frames(states, trials, along),
+            one_hot.reshape(*walk.actions.shape, -1),
+            (c.foresight_weight / c.foresight_steps * walk.is_met).astype(np.float32),
+        )
 
     def _refresh(self, due: Sequence[int]) -> None:
         """Ask the network about states, and let values travel."""
@@ -463,6 +492,8 @@ class GraphAgent(Agent):
             )
         if config.layer_norm and not config.residual_width:
             raise UsageError("layer_norm is for the residual network: use --residual-width 1 with it.")
+        if config.foresight_steps:
+            _check_foresight(config, task, is_picture=is_picture)
         if config.similarity_cells and config.similarity_threshold:
             raise UsageError("States are joined by similarity_cells or by similarity_threshold: leave one of them 0.")
         if config.lending_reach and config.count_bonus:
@@ -472,6 +503,7 @@ class GraphAgent(Agent):
     def networks(cls, config: GraphConfig, task: Task) -> dict[str, NetworkFactory]:
         """DQN's network or a residual one, with a duelling output unless it is switched off, of values or histograms."""
         from comper.networks.ensemble import with_members
+        from comper.networks.foresight import with_foresight
         from comper.networks.histogram import with_histograms
 
         c = config
@@ -480,6 +512,8 @@ class GraphAgent(Agent):
         )
         if c.value_classes:
             network = with_histograms(network, c.value_classes, c.value_range)
+        if c.foresight_steps:
+            network = with_foresight(network, task.num_actions)
         return {"CNN": with_members(network, c.ensemble) if c.ensemble > 1 else network}
 
     @classmethod
@@ -501,6 +535,15 @@ class GraphAgent(Agent):
             held, at_work = needed_bytes(features, config.num_lenders, config.memory_sets)
             tables, batch = tables + held, batch + at_work
         return MemoryEstimate(config.memory_sets, tables, 4 * weights, batch)
+
+
+def _check_foresight(config: GraphConfig, task: Task, *, is_picture: bool) -> None:
+    if not (is_picture and len(task.observation_shape) <= 3 and task.make_network is None):
+        raise UsageError("foresight_steps is for pictures and for a network that is not your own: use --foresight-steps 0.")
+    if config.targets == "steps":
+        raise UsageError("foresight_steps goes along the graph: use --foresight-steps 0 with --targets steps.")
+    if config.value_classes or config.ensemble > 1:
+        raise UsageError("foresight_steps goes with neither value_classes nor ensemble: use --foresight-steps 0 with them.")
 
 
 def _check_actions(config: GraphConfig, task: Task) -> None:

@@ -50,10 +50,19 @@ class Pictures:
 
     def drawn(self, batch_size: int, trials: Sequence[int]) -> Views:
         """Random views of B pictures for each trial."""
-        rngs, most = [self._rngs[i] for i in trials], self._most
-        shifts = np.stack([rng.integers(-most, most + 1, (batch_size, 2)) for rng in rngs]) if most else None
-        flips = np.stack([rng.random(batch_size) < 0.5 for rng in rngs]) if self._mirrored.size else None
+        shifts = self._shifts(batch_size, trials) if self._most else None
+        flips = np.stack([self._rngs[i].random(batch_size) < 0.5 for i in trials]) if self._mirrored.size else None
         return Views(shifts, flips)
+
+    def drawn_along(self, views: Views, num_steps: int, trials: Sequence[int]) -> Views:
+        """Views (n, K·B) of what follows B pictures for K steps: moved anew, and mirrored as the first ones are."""
+        flips = None if views.flips is None else np.tile(views.flips, num_steps)
+        shifts = None if views.shifts is None else self._shifts(num_steps * views.shifts.shape[1], trials)
+        return Views(shifts, flips)
+
+    def _shifts(self, num_pictures: int, trials: Sequence[int]) -> NDArray[np.int64]:
+        most = self._most
+        return np.stack([self._rngs[i].integers(-most, most + 1, (num_pictures, 2)) for i in trials])
 
     def around(self, states: NDArray[np.int64]) -> tuple[NDArray[np.int64], Views]:
         """Copies (n, B, history) of states (n, history), seen at nine places half of `shift_pixels` apart, and mirrored."""

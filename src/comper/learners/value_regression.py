@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -15,23 +16,40 @@ from comper.learners.optimisers import Rule
 from comper.networks.stacking import NetworkFactory
 
 
+class Following(NamedTuple):
+    """What followed B states for K steps."""
+
+    frames: Tensor
+    """(n, K·B, history, ...) of the states that were come to."""
+    actions: NDArray[np.float32]
+    """(n, K, B, A) one-hot."""
+    weights: NDArray[np.float32]
+    """(n, K, B) how much each step counts."""
+
+
 class ValueLearner(QLearner):
     """The networks Q(s, ·; Θ) of T trials, fitted to values of several actions of a state at once."""
 
     def __init__(
         self, network: NetworkFactory, bank: FrameBank, rngs: Sequence[np.random.Generator], *, loss: str, optimiser: Rule
     ):
-        super().__init__(network, bank, rngs, loss=loss, optimiser=optimiser)
+        super().__init__(network, bank, rngs, loss="huber" if loss == "foresight" else loss, optimiser=optimiser)
         self._weighted_loss = WEIGHTED_LOSSES[loss]
 
     def fit_values(
-        self, frames: Tensor, targets: NDArray[np.float32], weights: NDArray[np.float32], trials: Sequence[int]
+        self,
+        frames: Tensor,
+        targets: NDArray[np.float32],
+        weights: NDArray[np.float32],
+        trials: Sequence[int],
+        following: Following | None = None,
     ) -> Tensor:
         """One update of Θ towards values (n, B, A) of states given by their frames, each value with its weight.
 
-        Return Q(s, ·) as it was before, (n, B, A).
+        A network with foresight also learns from what followed. Return Q(s, ·) as it was before, (n, B, A).
         """
-        inputs = (frames, self._bank.tensor(targets), self._bank.tensor(weights))
+        met = (following.frames, *map(self._bank.tensor, following[1:])) if following else ()
+        inputs = (frames, self._bank.tensor(targets), self._bank.tensor(weights), *met)
         losses, q = self._update(self._weighted_loss, *inputs, trials=trials)
         self.loss.add(losses / targets.shape[1], trials)
         return q
@@ -64,4 +82,16 @@ def weighted_own_loss(network: Network, s: Tensor, targets: Tensor, weights: Ten
     return (weights * losses).sum((-2, -1)), q
 
 
-WEIGHTED_LOSSES: dict[str, LossFunction] = {"huber": weighted_huber_loss, "own": weighted_own_loss}
+def weighted_foresight_loss(
+    network: Network, s: Tensor, targets: Tensor, weights: Tensor, *following: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Huber's, and what a `Foresight` did not foresee of what followed."""
+    q, losses = network(s, targets, *following).unbind(-1)
+    return (torch.nn.functional.pad(weights, (0, 1), value=1.0) * losses).sum((-2, -1)), q[..., :-1]
+
+
+WEIGHTED_LOSSES: dict[str, LossFunction] = {
+    "huber": weighted_huber_loss,
+    "own": weighted_own_loss,
+    "foresight": weighted_foresight_loss,
+}

@@ -44,6 +44,17 @@ class Replay(NamedTuple):
     """(n, B, A) 1 for the actions to be fitted, 0 for the others."""
 
 
+class Walk(NamedTuple):
+    """What followed states: K steps from each of B states, those of the trials of a call side by side."""
+
+    actions: NDArray[np.int64]
+    """(n, K, B)"""
+    s: NDArray[np.int64]
+    """(n, K, B, history) frame ids of the states that were come to."""
+    is_met: NDArray[np.bool_]
+    """(n, K, B) whether the walk went so far; the rest is anything."""
+
+
 class TriedActions(NamedTuple):
     """What is known of the actions of a state, (A,) each."""
 
@@ -140,9 +151,10 @@ class TransitionGraph:
             target=(np.float32, (num_actions,)),  # of the tried actions, since the last refresh
             visits=(np.int32, (num_actions,)),  # of each action, up to the last refresh
             tries=(np.int32, (num_actions,)),  # of each action, up to now
+            onward=(np.int64, ()),  # 1 + the number of the edge by which the state was last left; 0: never left
             **lending_columns,
         )
-        anew = ("degree", "value", "asked", "visits", "tries", "is_compared")
+        anew = ("degree", "value", "asked", "visits", "tries", "onward", "is_compared")
         self._begun_anew = [name for name in anew if name in self._nodes.arrays]  # where a row is another state's from now on
         self._edges = Columns(
             source=(np.int32, ()),
@@ -183,6 +195,7 @@ class TransitionGraph:
             self._count_ends(key, 1)
         self._edges["count"][edge - self._num_forgotten] += 1
         self._nodes["tries"][source, transition.a] += 1
+        self._nodes["onward"][source] = edge + 1
         return edge
 
     def find(self, state: Sequence[int]) -> int:
@@ -353,6 +366,21 @@ class TransitionGraph:
         weights = visits > 0 if all_tried else np.arange(self.num_actions) == actions[:, None]
         return Replay(nodes, self.states(nodes), self._nodes["target"][nodes], weights.astype(np.float32))
 
+    def walk(self, nodes: NDArray[np.int64], num_steps: int) -> Walk:
+        """Go on from nodes (B,), each by the transition that last left it, until a game over or a state never left."""
+        actions, passed, met = [], [], []
+        is_met = np.ones(len(nodes), np.bool_)
+        for _ in range(num_steps):
+            row = self._nodes["onward"][nodes] - 1 - self._num_forgotten
+            edge = np.maximum(row, 0)
+            following = self._edges["target"][edge]
+            is_met = is_met & (row >= 0) & (following != NO_NODE)
+            nodes = np.where(is_met, following, nodes)
+            actions.append(self._edges["action"][edge].astype(np.int64))
+            passed.append(self.states(nodes))
+            met.append(is_met)
+        return Walk(np.stack(actions), np.stack(passed), np.stack(met))
+
     # Sizes.
 
     @property
@@ -395,6 +423,7 @@ class TransitionGraph:
             == list(range(self._num_forgotten, self._num_forgotten + n)),
             "tries are the visits of the edges": int(self._nodes["tries"][: self._end].sum())
             == int(self._edges["count"][:n].sum()),
+            "states were left by edges": self._are_left_by_edges(source),
             "every edge was met": int(self._edges["count"][:n].min(initial=1)) > 0,
             "lenders are nodes at a distance": self._lending is None
             or (
@@ -404,6 +433,11 @@ class TransitionGraph:
         }
         broken = [claim for claim, holds in claims.items() if not holds]
         return (False, broken[0]) if broken else self._index.check_valid()
+
+    def _are_left_by_edges(self, source: NDArray[np.int32]) -> bool:
+        rows = self._nodes["onward"][: self._end] - 1 - self._num_forgotten
+        nodes = np.flatnonzero(rows >= 0)
+        return _are_within(rows, -self._num_forgotten - 1, len(source)) and np.array_equal(source[rows[nodes]], nodes)
 
     def _are_held(self, nodes: NDArray[np.int64]) -> bool:
         ids = np.unique(self._nodes["state"][nodes])
@@ -427,7 +461,8 @@ class TransitionGraph:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Read back what `state_dict` wrote. The frame store must have been read back before."""
-        self._nodes.load_state_dict(state["nodes"])
+        nodes = state["nodes"]
+        self._nodes.load_state_dict({"onward": np.zeros(len(nodes["degree"]), np.int64), **nodes})  # older ones have none
         self._edges.load_state_dict(state["edges"])
         self._index.load_state_dict(state["index"])
         self._num_forgotten, self._num_questions, self.num_visits = state["counters"].tolist()
@@ -468,6 +503,11 @@ class TransitionGraphs(Memories[TransitionGraph]):
         drawn = [self._memories[i].sample(batch_size, self._rngs[i], all_tried=all_tried) for i in trials]
         columns = zip(*drawn, strict=True)
         return Replay(*(column[0][None] if len(drawn) == 1 else np.stack(column) for column in columns))
+
+    def walk(self, replay: Replay, num_steps: int, trials: Sequence[int]) -> Walk:
+        """Go on from the drawn states of each of the trials."""
+        walks = [self._memories[i].walk(nodes, num_steps) for i, nodes in zip(trials, replay.nodes, strict=True)]
+        return Walk(*(np.stack(column) for column in zip(*walks, strict=True)))
 
     def tell(self, replay: Replay, q: NDArray[np.float32], trials: Sequence[int]) -> None:
         """Note the network's Q-values (n, B, A) of replayed states, as they were computed for the update."""

@@ -265,6 +265,7 @@ class CNN(nn.Module):
             channels, height, width = filters, (height - size) // stride + 1, (width - size) // stride + 1
         self._convolutions = tuple(layer for layer in self.children() if isinstance(layer, Conv2d))
         self._geometries = (*geometries, Geometry(0, 0, height, width, channels, architecture.hidden_units))
+        self.num_filters = channels
         self.Dense1 = Linear(height * width * channels, architecture.hidden_units)
         self.Dense2 = output(architecture.hidden_units, num_actions)
 
@@ -296,14 +297,31 @@ class CNN(nn.Module):
             d, found[f"Conv{number}"] = layer.backward(images[number - 1], d, scale if is_first else 1.0, wants_x=not is_first)
         return q, {f"{layer}.{name}": g for layer, gradients in found.items() for name, g in gradients.items()}
 
+    def features(self, frames: Tensor) -> Tensor:
+        """What the last convolution says of states (..., B, history, *observation_shape): (..., B, filters, H, W)."""
+        return self._convolved(self._channels_last(frames), 1 / 255 if frames.dtype == torch.uint8 else 1.0)[-1]
+
+    def sums(self, features: Tensor) -> Tensor:
+        """What the hidden layer makes of them, (..., B, units), before what is negative becomes 0."""
+        return self.Dense1.forward(features.movedim(-3, -1).flatten(-3))
+
+    def answer(self, sums: Tensor) -> Tensor:
+        """Q(s, ·; Θ) of them."""
+        return self.Dense2.forward(sums.relu())
+
     def _activations(self, images: Tensor, scale: float) -> list[Tensor]:
-        """The images (..., H, W, channels) as (..., channels, H, W), and what comes out of each hidden layer."""
+        """The same, and what comes out of the hidden layer."""
+        found = self._convolved(images, scale)
+        return [*found, self.sums(found[-1]).relu()]
+
+    def _convolved(self, images: Tensor, scale: float) -> list[Tensor]:
+        """The images (..., H, W, channels) as (..., channels, H, W), and what comes out of each convolution."""
         found = [images.movedim(-1, -3)]
         for layer in self._convolutions:
             x = layer.forward(found[-1], scale)  # `forward`: a module's `__call__` takes longer
             found.append(x.relu() if layer.bias is None else x.relu_())  # without a bias it may be a view, which stays
             scale = 1.0
-        return [*found, self.Dense1.forward(found[-1].movedim(-3, -1).flatten(-3)).relu()]
+        return found
 
     def _channels_last(self, frames: Tensor) -> Tensor:
         """(..., history, H, W), (..., history, H, W, C) or (..., history, C, H, W) as floats (..., H, W, channels)."""

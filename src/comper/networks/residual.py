@@ -86,11 +86,16 @@ class ResidualCNN(nn.Module):
             self.add_module(f"Stage{number}", Stage(channels, width * filters))
             channels, height, columns = width * filters, (height + 1) // 2, (columns + 1) // 2
         self._stages = tuple(stage for stage in self.children() if isinstance(stage, Stage))
+        self.num_filters = channels
         self.Dense1 = Linear(height * columns * channels, HIDDEN_UNITS)
         self.Dense2 = output(HIDDEN_UNITS, num_actions)
 
     def forward(self, frames: Tensor) -> Tensor:
         """Q(s, ·; Θ) of states given as (..., B, history, *observation_shape)."""
+        return self.answer(self.sums(self.features(frames)))
+
+    def features(self, frames: Tensor) -> Tensor:
+        """What the last stage says of states, (..., B, filters, H, W)."""
         images = self._images(frames)
         is_stacked = images.dim() == 5
         x = images.movedim(0, 1).flatten(1, 2) if is_stacked else images
@@ -101,9 +106,15 @@ class ResidualCNN(nn.Module):
             for stage in self._stages:
                 x = stage.forward(x)
         x = x.relu().float()
-        x = x.reshape(len(x), len(images), -1).movedim(1, 0) if is_stacked else x.flatten(1)
-        hidden = self.Dense1.forward(self._norm(x))
-        return self.Dense2.forward(self._norm(hidden).relu())
+        return x.view(len(x), len(images), -1, *x.shape[2:]).movedim(1, 0) if is_stacked else x
+
+    def sums(self, features: Tensor) -> Tensor:
+        """What the hidden layer makes of them, (..., B, units), before what is negative becomes 0."""
+        return self._norm(self.Dense1.forward(self._norm(features.flatten(-3))))
+
+    def answer(self, sums: Tensor) -> Tensor:
+        """Q(s, ·; Θ) of them."""
+        return self.Dense2.forward(sums.relu())
 
     def _norm(self, x: Tensor) -> Tensor:
         """Layer norm without weights of its own (Ba et al. 2016): mean 0 and variance 1 in every state."""
