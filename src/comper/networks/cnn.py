@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, NamedTuple
@@ -189,16 +190,30 @@ class _StackedConv2d(torch.autograd.Function):
         columns, (height, width) = _patches(x, size, stride)
         ctx.save_for_backward(columns, weight)
         ctx.stride, ctx.input_shape = stride, x.shape
-        y = columns.bmm(weight.flatten(2).transpose(1, 2))
+        with _precision_of_convolutions():
+            y = columns.bmm(weight.flatten(2).transpose(1, 2))
         return y.view(trials, batch, height, width, num_filters)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor, None]:
         (dy,) = gradients
         columns, weight = ctx.saved_tensors
-        d_weight = dy.flatten(1, 3).transpose(1, 2).bmm(columns).view_as(weight)
-        d_x = _input_gradient(dy, weight, ctx.stride, ctx.input_shape) if ctx.needs_input_grad[0] else None
+        with _precision_of_convolutions():
+            d_weight = dy.flatten(1, 3).transpose(1, 2).bmm(columns).view_as(weight)
+            d_x = _input_gradient(dy, weight, ctx.stride, ctx.input_shape) if ctx.needs_input_grad[0] else None
         return d_x, d_weight, None
+
+
+@contextmanager
+def _precision_of_convolutions() -> Iterator[None]:
+    """Multiply as torch's own convolutions do on a GPU: in TF32, unless it is switched off for them."""
+    before = torch.get_float32_matmul_precision()
+    if torch.cuda.is_available() and torch.backends.cudnn.allow_tf32:
+        torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def _patches(x_TBHWC: Tensor, size: int, stride: int) -> tuple[Tensor, tuple[int, int]]:
