@@ -13,7 +13,7 @@ from torch import nn
 
 from comper import native
 from comper.learners import optimisers
-from comper.learners.optimisers import Adam, MnihRMSProp, Optimiser, RMSProp, Rule
+from comper.learners.optimisers import Adam, MnihRMSProp, Optimiser, RMSProp, Rule, Turn
 from comper.networks.stacking import Population, Product
 
 MNIH = MnihRMSProp(step_size=0.1, gradient_momentum=0.8, squared_gradient_momentum=0.8, min_squared_gradient=0.01)
@@ -33,9 +33,9 @@ class OneWeight(nn.Module):
         self.w = nn.Parameter(torch.ones(size))
 
 
-def weights(num_trials: int = 1, *, stacked: bool = False, size: int = 1) -> Population:
+def weights(num_trials: int = 1, *, stacked: bool = False, size: int = 1, device: str = "cpu") -> Population:
     rngs = [np.random.default_rng(seed) for seed in range(num_trials)]
-    return Population(lambda: OneWeight(size), rngs, torch.device("cpu"), stacked=stacked)
+    return Population(lambda: OneWeight(size), rngs, torch.device(device), stacked=stacked)
 
 
 def after(rule: Rule, *gradients: float) -> float:
@@ -111,6 +111,43 @@ def test_adam_equals_torchs_own(stacked: bool, monkeypatch: pytest.MonkeyPatch) 
         found = population.weights(trial)["w"]
         torch.testing.assert_close(found, reference.detach(), rtol=1e-5, atol=1e-6)
         assert found.std() > 0
+
+
+def test_adam_in_one_pass_is_adam() -> None:
+    rule, generator = Adam(step_size=0.01, decay=0.8, squared_decay=0.95, epsilon=1e-4), torch.Generator().manual_seed(0)
+    shapes = ((3, 5, 7), (3, 11), (3,))
+    ours, theirs = ([torch.ones(shape) for shape in shapes] for _ in range(2))
+    averages, other_averages = ([[torch.zeros(shape) for shape in shapes] for _ in range(2)] for _ in range(2))
+    for step in range(1, 30):
+        gradients = [torch.randn(shape, generator=generator) for shape in shapes]
+        numbers = torch.tensor([step, step + 2, step + 10], dtype=torch.float64)
+        rule.update_all(ours, gradients, *averages, numbers=numbers)
+        for w, g, *both in zip(theirs, gradients, *other_averages, strict=True):
+            rule.update(w, g, both, Turn(None, numbers.view(-1, *[1] * (w.dim() - 1))))
+    for found, expected in zip(
+        [*ours, *averages[0], *averages[1]], [*theirs, *other_averages[0], *other_averages[1]], strict=True
+    ):
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+    assert not torch.equal(ours[1][0], ours[1][1]), "each trial by its own number of updates"
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+@pytest.mark.gpu
+def test_adam_on_a_gpu_is_that_of_a_cpu_also_where_a_trial_waits() -> None:
+    made = [weights(3, stacked=True, size=50, device=device) for device in ("cuda", "cpu")]
+    rule = Adam(step_size=0.01, epsilon=1e-4)
+    on_gpu, on_cpu = (Optimiser(rule, population) for population in made)
+    assert on_gpu._fused is rule
+    assert on_cpu._fused is None
+    generator = torch.Generator().manual_seed(0)
+    for step in range(30):
+        gradient = torch.randn(3, 50, generator=generator)
+        active = torch.tensor([1.0, 0.0, 1.0]) if step % 5 == 3 else None
+        on_gpu.step(0, {"w": gradient.cuda()}, None if active is None else active.cuda())
+        on_cpu.step(0, {"w": gradient}, active)
+    for trial in range(3):
+        torch.testing.assert_close(made[0].weights(trial)["w"], made[1].weights(trial)["w"], rtol=1e-4, atol=1e-5)
+        assert on_gpu.state_dict(trial)["num_updates"] == on_cpu.state_dict(trial)["num_updates"] == (24 if trial == 1 else 30)
 
 
 @pytest.mark.parametrize("kind", RULES)

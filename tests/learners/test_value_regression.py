@@ -7,17 +7,21 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from comper.learners.frame_bank import FrameBank
 from comper.learners.optimisers import Adam
 from comper.learners.value_regression import (
+    Following,
     ValueLearner,
+    weighted_foresight_loss,
     weighted_huber_loss,
     weighted_own_loss,
 )
 from comper.memory.frames import FrameStore
 from comper.memory.transitions import Batch
 from comper.networks.cnn import Duelling, ObservationSpec, make_q_network
+from comper.networks.foresight import with_foresight
 from comper.networks.graphs import WARM_UP_CALLS
 from comper.networks.histogram import with_histograms
 from comper.networks.stacking import Population
@@ -74,28 +78,80 @@ def test_the_loss_of_classes_is_the_weighted_sum_of_cross_entropies() -> None:
     assert stacked.tolist() == [loss]
 
 
+PICTURE = (10, 10, 4)
+NETWORK = make_q_network(ObservationSpec(PICTURE), 6, output=Duelling)
+KINDS = {"own": with_histograms(NETWORK, 21, 5.0), "foresight": with_foresight(NETWORK, 6)}
+
+
+def followed(rng: np.random.Generator, trials: int, steps: int, states: int) -> Following:
+    """Anything that followed states."""
+    pictures = torch.from_numpy(rng.random((trials, steps * states, 1, *PICTURE)) < 0.1)
+    actions = np.eye(6, dtype=np.float32)[rng.integers(0, 6, (trials, steps, states))]
+    return Following(pictures, actions, (rng.random((trials, steps, states)) < 0.8).astype(np.float32))
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 @pytest.mark.gpu
-def test_updates_of_classes_replayed_on_a_gpu_are_those_of_a_cpu() -> None:
-    rng, shape = np.random.default_rng(0), (10, 10, 4)
-    network = with_histograms(make_q_network(ObservationSpec(shape), 6, output=Duelling), 21, 5.0)
+@pytest.mark.parametrize("kind", KINDS)
+def test_updates_replayed_on_a_gpu_are_those_of_a_cpu(kind: str) -> None:
+    rng = np.random.default_rng(0)
     on_gpu, on_cpu = (
         ValueLearner(
-            network,
-            FrameBank([FrameStore(shape, np.bool_)] * 2, torch.device(device)),
+            KINDS[kind],
+            FrameBank([FrameStore(PICTURE, np.bool_)] * 2, torch.device(device)),
             [np.random.default_rng(seed) for seed in range(2)],
-            loss="own",
+            loss=kind,
             optimiser=Adam(step_size=0.001),
         )
         for device in ("cuda", "cpu")
     )
     for _ in range(WARM_UP_CALLS + 4):
-        frames = torch.from_numpy(rng.random((2, 32, 1, *shape)) < 0.1)
+        frames = torch.from_numpy(rng.random((2, 32, 1, *PICTURE)) < 0.1)
         targets = rng.normal(scale=2, size=(2, 32, 6)).astype(np.float32)
         weights = (rng.random((2, 32, 6)) < 0.5).astype(np.float32)
-        q = on_gpu.fit_values(frames.cuda(), targets, weights, [0, 1])
-        torch.testing.assert_close(q.cpu(), on_cpu.fit_values(frames, targets, weights, [0, 1]), rtol=1e-2, atol=1e-2)
+        following = followed(rng, 2, 3, 32) if kind == "foresight" else None
+        there = following._replace(frames=following.frames.cuda()) if following else None
+        q = on_gpu.fit_values(frames.cuda(), targets, weights, [0, 1], there)
+        expected = on_cpu.fit_values(frames, targets, weights, [0, 1], following)
+        torch.testing.assert_close(q.cpu(), expected, rtol=1e-2, atol=1e-2)
     assert on_gpu.loss.read(1) == pytest.approx(on_cpu.loss.read(1), rel=1e-3)
+
+
+def test_the_loss_with_foresight_is_hubers_and_what_was_not_foreseen() -> None:
+    answers = torch.tensor([[[1.0, 0.5], [2.0, 99.0], [0.0, 3.0]], [[3.0, 0.25], [4.0, 2.0], [0.0, 0.5]]])
+    weights = torch.tensor([[1.0, 0.0], [2.0, 0.5]])
+    given: list[tuple[Tensor, ...]] = []
+    met = tuple(torch.rand(3) for _ in range(3))
+
+    def network(*inputs: Tensor) -> Tensor:
+        given.append(inputs)
+        return answers
+
+    loss, q = weighted_foresight_loss(network, torch.zeros(2), torch.ones(2, 2), weights, *met)
+    assert loss == 0.5 + 3.0 + 2 * 0.25 + 0.5 * 2.0 + 0.5
+    assert q.tolist() == [[1.0, 2.0], [3.0, 4.0]]
+    assert all(mine is its for mine, its in zip(given[0][2:], met, strict=True))
+
+
+def test_a_network_learns_values_and_what_follows_at_once() -> None:
+    rng = np.random.default_rng(0)
+    made = ValueLearner(
+        KINDS["foresight"],
+        FrameBank([FrameStore(PICTURE, np.bool_)], torch.device("cpu")),
+        [np.random.default_rng(0)],
+        loss="foresight",
+        optimiser=Adam(step_size=0.001),
+    )
+    frames, targets = torch.from_numpy(rng.random((1, 4, 1, *PICTURE)) < 0.1), rng.normal(size=(1, 4, 6)).astype(np.float32)
+    following, weights = followed(rng, 1, 2, 4), np.ones_like(targets)
+    losses = []
+    for _ in range(200):
+        q = made.fit_values(frames, targets, weights, [0], following)
+        losses.append(made.loss.read(0))
+    assert losses[0] is not None
+    assert losses[-1] is not None
+    assert losses[-1] < 0.05 * losses[0]
+    np.testing.assert_allclose(q[0].numpy(), targets[0], atol=0.2)
 
 
 def test_an_update_without_autograd_has_the_bits_of_one_with_it(monkeypatch: pytest.MonkeyPatch) -> None:

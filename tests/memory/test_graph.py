@@ -191,6 +191,8 @@ def test_a_graph_read_back_goes_on_as_if_nothing_had_happened() -> None:
     other.check()
     drawn = [each.graph.sample(64, np.random.default_rng(4)) for each in (walk, other)]
     np.testing.assert_array_equal(drawn[0].nodes, drawn[1].nodes)  # by the same weights, before the next refresh
+    for mine, its in zip(*(each.graph.walk(drawn[0].nodes, 4) for each in (walk, other)), strict=True):
+        np.testing.assert_array_equal(mine, its)
     ours, theirs = (go_on(each, np.random.default_rng(5)) for each in (walk, other))
     for mine, its in zip(ours, theirs, strict=True):
         np.testing.assert_array_equal(mine, its)
@@ -211,6 +213,71 @@ def test_graphs_of_several_trials_draw_each_with_its_own_generator() -> None:
     together.tell(both, np.ones((2, 8, 2), np.float32), [0, 1])
     state = together.state_dict(1)["nodes"]
     assert (state["q"][alone.nodes] == 1).all()
+
+
+def states_walked(walk: Walk, start: int, num_steps: int) -> list[tuple[int, int, bool]]:
+    """The actions and the states that a walk comes to, and whether it went so far."""
+    found = walk.graph.walk(np.array([walk.node(start)]), num_steps)
+    assert found.s.shape == (num_steps, 1, 1)
+    states = walk.frames.gather(found.s[:, 0, 0].tolist())[:, 0]
+    return list(zip(found.actions[:, 0].tolist(), states.tolist(), found.is_met[:, 0].tolist(), strict=True))
+
+
+def test_a_walk_goes_on_by_what_last_left_each_state_until_nothing_follows() -> None:
+    walk = Walk()
+    walk.add(1, 0, 0.0, 2)
+    walk.add(2, 1, 0.0, 3)
+    walk.add(3, 0, 1.0, 9, terminal=True)
+    assert states_walked(walk, 1, 2) == [(0, 2, True), (1, 3, True)]
+    after_the_end = states_walked(walk, 1, 4)
+    assert after_the_end[:2] == [(0, 2, True), (1, 3, True)]
+    assert [is_met for _, _, is_met in after_the_end[2:]] == [False, False]
+    walk.add(2, 0, 0.0, 4)  # 4 was never left
+    walk.add(1, 1, 0.0, 1)
+    walk.add(1, 0, 0.0, 2)  # again, and so the last
+    assert states_walked(walk, 1, 2) == [(0, 2, True), (0, 4, True)]
+    assert [is_met for _, _, is_met in states_walked(walk, 1, 4)] == [True, True, False, False]
+
+
+def test_a_walk_ends_where_its_edge_was_forgotten_and_a_new_state_in_an_old_row_was_never_left() -> None:
+    walk = Walk(capacity=2)
+    for i in range(4):
+        walk.add(i, 0, 0.0, i + 1)
+    walk.add(2, 1, 0.0, 0)
+    walk.add(2, 0, 0.0, 3)  # by an edge that is the third of five, and will be forgotten
+    walk.tell()
+    walk.graph.refresh(ValueRule(discount=0.9))
+    walk.check()
+    assert [is_met for _, _, is_met in states_walked(walk, 2, 1)] == [False]
+    assert states_walked(walk, 3, 1) == [(0, 4, True)]
+    walk.add(4, 0, 0.0, 50)  # takes the row of state 1
+    assert [is_met for _, _, is_met in states_walked(walk, 50, 1)] == [False]
+
+
+def test_walks_of_several_trials_go_from_each_ones_own_states() -> None:
+    walks = [corridor(4), corridor(6)]
+    for walk in walks:
+        walk.graph.refresh(ValueRule(discount=0.5))
+    together = TransitionGraphs([walk.graph for walk in walks], [np.random.default_rng(i) for i in range(2)])
+    replay = together.sample(8, [0, 1])
+    both = together.walk(replay, 3, [0, 1])
+    for trial, walk in enumerate(walks):
+        alone = walk.graph.walk(replay.nodes[trial], 3)
+        for column, own in zip(both, alone, strict=True):
+            np.testing.assert_array_equal(column[trial], own)
+    of_second = together.walk(Replay(*(column[1:] for column in replay)), 3, [1])
+    np.testing.assert_array_equal(of_second.s[0], both.s[1])
+
+
+def test_a_state_without_the_last_edges_is_read_and_walks_begin_anew() -> None:
+    walk, other = corridor(), Walk()
+    other.frames.load_state_dict(walk.frames.state_dict())
+    state = walk.graph.state_dict()
+    del state["nodes"]["onward"]  # as it was before there were walks
+    other.graph.load_state_dict(state)
+    assert not other.graph.walk(np.array([other.node(0)]), 1).is_met.any()
+    other.add(0, 1, 0.0, 1)
+    assert other.graph.walk(np.array([other.node(0)]), 1).is_met.all()
 
 
 def test_an_empty_graph_has_nothing_to_sample_and_bad_options_are_refused() -> None:
@@ -323,6 +390,7 @@ def _wrong(path: str, value: Any) -> Any:
     [
         ("edges/source", 10**6), ("edges/source", -1), ("edges/target", 10**6), ("edges/count", 0), ("nodes/degree", 1),
         ("nodes/state", 10**6), ("nodes/state", -1), ("nodes/tries", 7), ("index/set_ids", 3), ("pairs", 10**6), ("pairs", -1),
+        ("nodes/onward", 2), ("nodes/onward", 10**6), ("nodes/onward", -1),
         ("replay_weights", -1.0), ("counters", -1), ("counters", 2**63 - 1),
     ],
 )  # fmt: skip

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from comper.networks.cnn import Duelling, ObservationSpec, make_q_network
+from comper.networks.foresight import with_foresight
 from comper.networks.graphs import WARM_UP_CALLS, GraphedFunction
 from comper.networks.histogram import with_histograms
 from comper.networks.joystick import Joystick
@@ -51,9 +52,10 @@ def users_network() -> nn.Module:
         make_q_network(ObservationSpec((84, 84)), 18),
         with_histograms(make_q_network(ObservationSpec((84, 84)), 18, output=Duelling), 51, 10.0),
         make_q_network(ObservationSpec((84, 84)), 18, output=partial(Joystick, shares=((1,) * 6 + (0,) * 12,))),
+        with_foresight(make_q_network(ObservationSpec((84, 84)), 18), 18),
         users_network,
     ],
-    ids=["ours", "with classes", "with parts", "a user's"],
+    ids=["ours", "with classes", "with parts", "with foresight", "a user's"],
 )
 def test_replays_on_a_gpu_equal_what_a_cpu_computes(make: NetworkFactory) -> None:
     seeds = range(3)
