@@ -15,7 +15,8 @@ from comper.agents.agent import Task
 from comper.agents.comper_graph import GraphAgent, GraphConfig, HeldExploration
 from comper.agents.ddqn import DDQNAgent, DDQNConfig
 from comper.errors import UsageError
-from comper.learners.pictures import Views
+from comper.learners.frame_bank import FrameBank
+from comper.learners.pictures import Pictures, Views
 from comper.memory.graph import Replay
 from comper.memory.transitions import Transition
 from comper.networks.histogram import HistogramNetwork
@@ -50,10 +51,10 @@ class Traced:
             self.replayed = (s, views.shifts)
             return frames(s, trials, views)
 
-        def watched_fit(pictures: Any, targets: Any, weights: Any, trials: Any) -> Any:
+        def watched_fit(pictures: Any, targets: Any, weights: Any, trials: Any, following: Any) -> Any:
             s, shifts = self.replayed
             self.fits.append((s, targets.copy(), weights, shifts))
-            return fit(pictures, targets, weights, trials)
+            return fit(pictures, targets, weights, trials, following)
 
         self.agent.pictures.frames, self.agent.q_network.fit_values = watched_frames, watched_fit
 
@@ -462,6 +463,91 @@ def test_mirrors_and_views_and_joysticks_are_refused_where_they_have_no_meaning(
     GraphAgent.check(joystick, one_way)
     for is_duelling in (True, False):  # has its own output
         GraphAgent.check(dataclasses.replace(joystick, duelling=is_duelling), own)
+
+
+FORESEEING = dataclasses.replace(QUICK, foresight_steps=2, mirror=True, shift_pixels=1, batch_size=4)
+
+
+def test_what_followed_is_seen_as_the_replayed_state_is_mirrored_with_its_actions_and_counts_as_far_as_it_was_met() -> None:
+    (setup,) = setups((6, 6), [0])
+    pictures = np.random.default_rng(0).integers(0, 256, (3, 6, 6), dtype=np.uint8)
+    ids = [setup.frames.intern(picture) for picture in pictures]
+    agent = GraphAgent(dataclasses.replace(FORESEEING, shift_pixels=0), WIDE, [setup], device=torch.device("cpu"))
+    agent.store(0, Transition((ids[0],), 1, 0.0, (ids[1],), False), 0.0, is_last=False)
+    agent.store(0, Transition((ids[1],), 3, 0.0, (ids[2],), False), 0.0, is_last=False)
+    agent._refresh([0])
+    nodes = np.array([[agent.graphs[0].find((i,)) for i in (ids[0], ids[0], ids[1])]])
+    replay = Replay(nodes, *[np.zeros((1, 3, 1), np.float32)] * 3)  # type: ignore[arg-type]
+    flips = np.array([[False, True, True]])
+    frames, actions, weights = agent._following(replay, Views(None, flips), [0])
+    np.testing.assert_array_equal(actions.argmax(-1), [[[1, 2, 4], [3, 4, actions[0, 1, 2].argmax()]]])
+    assert (actions.sum(-1) == 1).all()
+    np.testing.assert_array_equal(weights, [[[1, 1, 1], [1, 1, 0]]])  # a weight of 2 over two steps
+    seen = frames[0, :, 0].numpy()
+    for found, expected in zip(seen[:5], [1, -1, -2, 2, -2], strict=True):
+        picture = pictures[abs(expected)]
+        np.testing.assert_array_equal(found, picture[:, ::-1] if expected < 0 else picture)
+
+
+def test_what_followed_is_moved_anew() -> None:
+    (setup,) = setups((6, 6), [0])
+    pictures = Pictures(
+        FrameBank([setup.frames], torch.device("cpu")), [np.random.default_rng(0)], shift_pixels=3,
+        mirrored_actions=[0, 2, 1], channels_first=False,
+    )  # fmt: skip
+    views = pictures.drawn(50, [0])
+    along = pictures.drawn_along(views, 2, [0])
+    assert views.shifts is not None
+    assert along.shifts is not None
+    assert along.shifts.shape == (1, 100, 2)
+    assert set(along.shifts.ravel().tolist()) == set(range(-3, 4))
+    assert not np.array_equal(along.shifts[:, :50], views.shifts)
+    np.testing.assert_array_equal(along.flips, np.tile(views.flips, 2))  # type: ignore[arg-type]
+    assert pictures.drawn_along(Views(None, None), 2, [0]).are_plain
+
+
+def test_a_trial_with_foresight_learns_what_follows_and_read_back_goes_on_to_the_same_weights() -> None:
+    def made() -> tuple[GraphAgent, Any]:
+        (setup,) = setups((6, 6), [0])
+        return GraphAgent(FORESEEING, WIDE, [setup], device=torch.device("cpu")), setup
+
+    agent, setup = made()
+    pictures = np.random.default_rng(0).integers(0, 256, (12, 6, 6), dtype=np.uint8)
+    ids = [setup.frames.intern(picture) for picture in pictures]
+    for i in range(11):
+        agent.store(0, Transition((ids[i],), i % 5, 0.0, (ids[i + 1],), False), 0.0, is_last=i == 10)
+    losses = []
+    for t in range(10, 300):
+        agent.learn(t, [0])
+        losses.append(agent.metrics(0)["cnn_loss"])
+    assert np.mean(losses[-20:]) < 0.6 * np.mean(losses[:20])
+    other, its_setup = made()
+    its_setup.frames.load_state_dict(setup.frames.state_dict())
+    other.load_state_dict(0, agent.state_dict(0))
+    its_setup.sampling.bit_generator.state = setup.sampling.bit_generator.state
+    for t in range(300, 330):
+        agent.learn(t, [0])
+        other.learn(t, [0])
+    for name, values in agent.q_network.weights(0).items():
+        assert torch.equal(values, other.q_network.weights(0)[name])
+
+
+def test_foresight_is_refused_where_it_has_no_meaning_and_takes_memory() -> None:
+    vector = dataclasses.replace(WIDE, observation_shape=(6,), observation_kind="vector")
+    tiny = dataclasses.replace(WIDE, observation_shape=(2, 2))
+    own = dataclasses.replace(WIDE, make_network=lambda shape, actions: torch.nn.Linear(1, 1))
+    foresight = dataclasses.replace(QUICK, foresight_steps=3)
+    GraphAgent.check(foresight, WIDE)
+    for task in (vector, tiny, own):
+        with pytest.raises(UsageError, match=r"is for pictures.*--foresight-steps 0"):
+            GraphAgent.check(foresight, task)
+        GraphAgent.check(QUICK, task)
+    for changes in ({"targets": "steps"}, {"value_classes": 21}, {"ensemble": 2}):
+        with pytest.raises(UsageError, match="--foresight-steps 0 with"):
+            GraphAgent.check(dataclasses.replace(foresight, **changes), WIDE)
+    without, estimate = (GraphAgent.memory_estimate(config, WIDE) for config in (QUICK, foresight))
+    assert estimate.batch_bytes == 4 * without.batch_bytes
+    assert estimate.network_bytes > without.network_bytes
 
 
 @pytest.mark.parametrize(("joystick", "outputs"), [("off", 1 + 5), ("shared", 1 + 2 + 3 + 5), ("alone", 1 + 2 + 3)])

@@ -265,7 +265,7 @@ def test_walks_of_several_trials_go_from_each_ones_own_states() -> None:
         alone = walk.graph.walk(replay.nodes[trial], 3)
         for column, own in zip(both, alone, strict=True):
             np.testing.assert_array_equal(column[trial], own)
-    of_second = together.walk(Replay(*(column[1:] for column in replay)), 3, [1])
+    of_second = together.walk(replay._replace(nodes=replay.nodes[1:]), 3, [1])
     np.testing.assert_array_equal(of_second.s[0], both.s[1])
 
 

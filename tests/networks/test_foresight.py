@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from comper.networks.cnn import Duelling, ObservationSpec, make_q_network
-from comper.networks.foresight import Foresight, with_foresight
+from comper.networks.foresight import Foresight, can_foresee, with_foresight
 from comper.networks.residual import make_residual_network
 from comper.networks.stacking import NetworkFactory, Population, started_module
 
@@ -129,6 +129,9 @@ def test_stacked_trials_foresee_what_they_foresee_alone(kind: str) -> None:
 
 
 def test_a_network_without_convolutions_foresees_nothing() -> None:
+    assert can_foresee(KINDS["cnn"])
+    assert can_foresee(KINDS["residual"])
+    assert not can_foresee(make_q_network(ObservationSpec((5,)), 3))
     with pytest.raises(TypeError, match="no convolutions"):
         with_foresight(make_q_network(ObservationSpec((5,)), 3), 3)()
     assert with_foresight(KINDS["cnn"], 3).description == "CNN of MinAtar for 8x8x2 pixels, with foresight"

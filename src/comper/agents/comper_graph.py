@@ -493,7 +493,7 @@ class GraphAgent(Agent):
         if config.layer_norm and not config.residual_width:
             raise UsageError("layer_norm is for the residual network: use --residual-width 1 with it.")
         if config.foresight_steps:
-            _check_foresight(config, task, is_picture=is_picture)
+            _check_foresight(config, task)
         if config.similarity_cells and config.similarity_threshold:
             raise UsageError("States are joined by similarity_cells or by similarity_threshold: leave one of them 0.")
         if config.lending_reach and config.count_bonus:
@@ -527,7 +527,7 @@ class GraphAgent(Agent):
         if config.value_classes:  # of each class some numbers, where the network learns and where it is asked
             num_histograms = max(config.batch_size, ASKED_AT_A_TIME) * (task.num_actions + MOST_PARTS)
             batch += 4 * NUMBERS_OF_A_CLASS * config.value_classes * num_histograms
-        batch *= config.ensemble
+        batch *= config.ensemble * (1 + config.foresight_steps)
         tables = config.memory_sets * (BYTES_PER_EDGE + node)
         if config.lending_reach:
             size = feature_type(task.observation_dtype).itemsize
@@ -537,13 +537,15 @@ class GraphAgent(Agent):
         return MemoryEstimate(config.memory_sets, tables, 4 * weights, batch)
 
 
-def _check_foresight(config: GraphConfig, task: Task, *, is_picture: bool) -> None:
-    if not (is_picture and len(task.observation_shape) <= 3 and task.make_network is None):
-        raise UsageError("foresight_steps is for pictures and for a network that is not your own: use --foresight-steps 0.")
+def _check_foresight(config: GraphConfig, task: Task) -> None:
+    from comper.networks.foresight import can_foresee
+
     if config.targets == "steps":
         raise UsageError("foresight_steps goes along the graph: use --foresight-steps 0 with --targets steps.")
     if config.value_classes or config.ensemble > 1:
         raise UsageError("foresight_steps goes with neither value_classes nor ensemble: use --foresight-steps 0 with them.")
+    if not can_foresee(task.q_network(config.history_length, residual_width=config.residual_width)):
+        raise UsageError("foresight_steps is for pictures and for a network that is not your own: use --foresight-steps 0.")
 
 
 def _check_actions(config: GraphConfig, task: Task) -> None:

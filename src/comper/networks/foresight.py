@@ -16,17 +16,15 @@ from comper.networks.residual import ResidualCNN
 from comper.networks.stacking import Linear, NetworkFactory
 
 
+def can_foresee(make: NetworkFactory) -> bool:
+    """Whether this makes one of our networks for pictures."""
+    return isinstance(make(), CNN | ResidualCNN)
+
+
 def with_foresight(make: NetworkFactory, num_actions: int) -> QNetworkFactory:
     """The same network with a model of what follows."""
     described = getattr(make, "description", "network")
-
-    def made() -> nn.Module:
-        network = make()
-        if not isinstance(network, CNN | ResidualCNN):
-            raise TypeError(f"A {type(network).__name__} has no convolutions to foresee with.")
-        return Foresight(network, num_actions)
-
-    return QNetworkFactory(f"{described}, with foresight", made)
+    return QNetworkFactory(f"{described}, with foresight", lambda: Foresight(make(), num_actions))
 
 
 class Foresight(nn.Module):
@@ -34,8 +32,10 @@ class Foresight(nn.Module):
 
     takes_trial_axis = True
 
-    def __init__(self, network: CNN | ResidualCNN, num_actions: int):
+    def __init__(self, network: nn.Module, num_actions: int):
         super().__init__()
+        if not isinstance(network, CNN | ResidualCNN):
+            raise TypeError(f"A {type(network).__name__} has no convolutions to foresee with.")
         self.network = network
         filters, num_units = network.num_filters, network.Dense1.weight.shape[-1]
         self.Conv1 = Conv2d(filters, filters, 3, 1, bias=False)
