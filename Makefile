@@ -60,7 +60,7 @@ format: setup  ## format code
 	@$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format .
 
 types: setup  ## check types
-	@$(BIN)/mypy
+	@$(BIN)/mypy src tests $(wildcard benchmarks)  # what has no tests rots unnoticed
 
 # Every CPU target as a ratio against its peer, in less than 15 minutes; OUT=... names the JSON file.
 bench: $(BENCH_READY)  ## CPU rows against their peers (15 minutes)

@@ -135,9 +135,9 @@ def compare(
     """A row of speed ratios, ours to theirs, pair by pair."""
     low, median, high = quartiles([a / b for a, b in zip(speeds(ours), speeds(theirs), strict=True)])
     processor = [a / b for a, b in zip(speeds(ours, "cpu_seconds"), speeds(theirs, "cpu_seconds"), strict=True)]
-    shown = [f"{quartiles(speeds(answers))[1]:.4g} {unit}" for answers in (ours, theirs)]
+    our_speed, their_speed = (f"{quartiles(speeds(answers))[1]:.4g} {unit}" for answers in (ours, theirs))
     more = {"ratio_of_processor_seconds": quartiles(processor), "ours": list(ours), "theirs": list(theirs), **details}
-    return Row(name, *shown, median, low, high, f">= {at_least:g}", median >= at_least, note, more)
+    return Row(name, our_speed, their_speed, median, low, high, f">= {at_least:g}", median >= at_least, note, more)
 
 
 # Rows.

@@ -75,7 +75,7 @@ def parts(agent_name: str, num_trials: int, device: torch.device, repetitions: i
     }
     if isinstance(agent, ComperAgent):
         found["qlstm_prediction"] = timed(lambda: agent.qlstm.predict(batch), device, repetitions)
-        sets = [agent._training_set(trial, np.arange(160)) for trial in trials]
+        sets = agent._training_sets(agent.tm.take(160, trials))
         ten = timed(lambda: agent.qlstm.fit(sets, trials), device, max(3, repetitions // 5))
         found["qlstm_update"] = {key: round(value / 10, 3) for key, value in ten.items()}  # 160 samples, batches of 16
     found["learn"] = timed(lambda: agent.learn(1_004, trials), device, repetitions)

@@ -135,3 +135,12 @@ def test_a_network_without_convolutions_foresees_nothing() -> None:
     with pytest.raises(TypeError, match="no convolutions"):
         with_foresight(make_q_network(ObservationSpec((5,)), 3), 3)()
     assert with_foresight(KINDS["cnn"], 3).description == "CNN of MinAtar for 8x8x2 pixels, with foresight"
+
+
+def test_what_does_not_change_stays_and_what_is_negative_between_the_convolutions_is_nothing() -> None:
+    network = made()
+    features = network.network.features(pictures(1))
+    assert features.max() > 0
+    with torch.no_grad():
+        network.Action.bias.fill_(-1e6)
+    torch.testing.assert_close(network._next(features, torch.eye(A)[:1]), features)
