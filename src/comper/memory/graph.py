@@ -151,10 +151,10 @@ class TransitionGraph:
             target=(np.float32, (num_actions,)),  # of the tried actions, since the last refresh
             visits=(np.int32, (num_actions,)),  # of each action, up to the last refresh
             tries=(np.int32, (num_actions,)),  # of each action, up to now
-            onward=(np.int64, ()),  # 1 + the number of the edge by which the state was last left; 0: never left
+            onward=(np.int64, ()),  # 1 + the number of the edge by which the row's state was last left; 0: never left
             **lending_columns,
         )
-        anew = ("degree", "value", "asked", "visits", "tries", "onward", "is_compared")
+        anew = ("degree", "value", "asked", "visits", "tries", "is_compared")
         self._begun_anew = [name for name in anew if name in self._nodes.arrays]  # where a row is another state's from now on
         self._edges = Columns(
             source=(np.int32, ()),
@@ -369,13 +369,12 @@ class TransitionGraph:
     def walk(self, nodes: NDArray[np.int64], num_steps: int) -> Walk:
         """Go on from nodes (B,), each by the transition that last left it, until a game over or a state never left."""
         actions, passed, met = [], [], []
-        is_met = np.ones(len(nodes), np.bool_)
         for _ in range(num_steps):
             row = self._nodes["onward"][nodes] - 1 - self._num_forgotten
             edge = np.maximum(row, 0)
             following = self._edges["target"][edge]
-            is_met = is_met & (row >= 0) & (following != NO_NODE)
-            nodes = np.where(is_met, following, nodes)
+            is_met = (row >= 0) & (following != NO_NODE)
+            nodes = np.where(is_met, following, nodes)  # where a walk has ended, it stays
             actions.append(self._edges["action"][edge].astype(np.int64))
             passed.append(self.states(nodes))
             met.append(is_met)
