@@ -9,7 +9,15 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from comper import native
-from comper.networks.cnn import ARCHITECTURES, CNN, Conv2d, Duelling, ObservationSpec, make_q_network
+from comper.networks.cnn import (
+    ARCHITECTURES,
+    CNN,
+    Conv2d,
+    Duelling,
+    ObservationSpec,
+    make_q_network,
+    precision_of_convolutions,
+)
 from comper.networks.inspection import layer_sizes
 from comper.networks.stacking import Gradient, Linear, Population, Product, started_module
 
@@ -264,3 +272,29 @@ def test_stacked_convolution_and_its_gradients_equal_those_of_torch(size: int, s
 def test_a_convolution_refuses_a_size_that_is_no_multiple_of_its_stride() -> None:
     with pytest.raises(ValueError, match="size = 3, stride = 2"):
         Conv2d(1, 1, 3, 2)
+
+
+@pytest.mark.parametrize(("allowed", "within"), [(True, "high"), (False, "medium")])
+def test_convolutions_of_stacked_trials_have_the_precision_of_torchs_own(
+    allowed: bool, within: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", allowed)
+    torch.set_float32_matmul_precision("medium")
+    try:
+        with precision_of_convolutions():
+            assert torch.get_float32_matmul_precision() == within
+        assert torch.get_float32_matmul_precision() == "medium"
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
+def test_precisions_set_by_torchs_newer_names_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    def mixed() -> str:
+        raise RuntimeError("mix of the legacy and new APIs")
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch, "get_float32_matmul_precision", mixed)
+    monkeypatch.setattr(torch, "set_float32_matmul_precision", lambda precision: pytest.fail("changed"))
+    with precision_of_convolutions():
+        pass

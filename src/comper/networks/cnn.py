@@ -190,7 +190,7 @@ class _StackedConv2d(torch.autograd.Function):
         columns, (height, width) = _patches(x, size, stride)
         ctx.save_for_backward(columns, weight)
         ctx.stride, ctx.input_shape = stride, x.shape
-        with _precision_of_convolutions():
+        with precision_of_convolutions():
             y = columns.bmm(weight.flatten(2).transpose(1, 2))
         return y.view(trials, batch, height, width, num_filters)
 
@@ -198,17 +198,21 @@ class _StackedConv2d(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor, None]:
         (dy,) = gradients
         columns, weight = ctx.saved_tensors
-        with _precision_of_convolutions():
+        with precision_of_convolutions():
             d_weight = dy.flatten(1, 3).transpose(1, 2).bmm(columns).view_as(weight)
             d_x = _input_gradient(dy, weight, ctx.stride, ctx.input_shape) if ctx.needs_input_grad[0] else None
         return d_x, d_weight, None
 
 
 @contextmanager
-def _precision_of_convolutions() -> Iterator[None]:
+def precision_of_convolutions() -> Iterator[None]:
     """Multiply as torch's own convolutions do on a GPU: in TF32, unless it is switched off for them."""
-    before = torch.get_float32_matmul_precision()
-    if torch.cuda.is_available() and torch.backends.cudnn.allow_tf32:
+    try:
+        before, allows_tf32 = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    except RuntimeError:  # a program that has set its own by torch's newer names, which do not mix with these, keeps them
+        yield
+        return
+    if allows_tf32 and torch.cuda.is_available():
         torch.set_float32_matmul_precision("high")
     try:
         yield
