@@ -538,7 +538,8 @@ def test_foresight_is_refused_where_it_has_no_meaning_and_takes_memory() -> None
     own = dataclasses.replace(WIDE, make_network=lambda shape, actions: torch.nn.Linear(1, 1))
     foresight = dataclasses.replace(QUICK, foresight_steps=3)
     GraphAgent.check(foresight, WIDE)
-    for task in (vector, tiny, own):
+    ours = dataclasses.replace(WIDE, make_network=lambda shape, actions: WIDE.q_network(1)())  # may have another `forward`
+    for task in (vector, tiny, own, ours):
         with pytest.raises(UsageError, match=r"is for pictures.*--foresight-steps 0"):
             GraphAgent.check(foresight, task)
         GraphAgent.check(QUICK, task)

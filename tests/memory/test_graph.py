@@ -20,7 +20,7 @@ class Walk:
 
     def __init__(self, num_actions: int = 2, **options: Any):
         self.frames = FrameStore((2,), np.int64)
-        self.graph = TransitionGraph(self.frames, num_actions, **options)
+        self.graph = TransitionGraph(self.frames, num_actions, **{"walks": True, **options})
 
     def add(self, s: int, a: int, r: float, s_next: int, *, terminal: bool = False) -> int:
         ids = [self.frames.intern(np.array([value, 0])) for value in (s, s_next)]
@@ -254,6 +254,16 @@ def test_a_walk_ends_where_its_edge_was_forgotten_and_a_new_state_in_an_old_row_
     assert [is_met for _, _, is_met in states_walked(walk, 50, 1)] == [False]
 
 
+def test_a_graph_that_is_not_walked_keeps_nothing_for_walks() -> None:
+    walked, plain = corridor(), corridor(walks=False)
+    # What checkpoints of all times have: one column more, and none of them could be read any longer.
+    assert set(plain.graph.state_dict()["nodes"]) == {
+        "state", "degree", "value", "q", "q_before", "asked", "target", "visits", "tries"
+    }  # fmt: skip
+    assert set(walked.graph.state_dict()["nodes"]) - set(plain.graph.state_dict()["nodes"]) == {"onward"}
+    assert plain.graph.nbytes == walked.graph.nbytes - 8 * plain.graph.num_nodes
+
+
 def test_walks_of_several_trials_go_from_each_ones_own_states() -> None:
     walks = [corridor(4), corridor(6)]
     for walk in walks:
@@ -267,17 +277,6 @@ def test_walks_of_several_trials_go_from_each_ones_own_states() -> None:
             np.testing.assert_array_equal(column[trial], own)
     of_second = together.walk(replay._replace(nodes=replay.nodes[1:]), 3, [1])
     np.testing.assert_array_equal(of_second.s[0], both.s[1])
-
-
-def test_a_state_without_the_last_edges_is_read_and_walks_begin_anew() -> None:
-    walk, other = corridor(), Walk()
-    other.frames.load_state_dict(walk.frames.state_dict())
-    state = walk.graph.state_dict()
-    del state["nodes"]["onward"]  # as it was before there were walks
-    other.graph.load_state_dict(state)
-    assert not other.graph.walk(np.array([other.node(0)]), 1).is_met.any()
-    other.add(0, 1, 0.0, 1)
-    assert other.graph.walk(np.array([other.node(0)]), 1).is_met.all()
 
 
 def test_an_empty_graph_has_nothing_to_sample_and_bad_options_are_refused() -> None:

@@ -59,8 +59,8 @@ def test_what_is_not_foreseen_is_the_angle_to_what_the_network_makes_of_each_sta
     features, expected = inner.features(pictures(B)), torch.zeros(B)
     for step in range(K):
         features = network._next(features, actions[step])
-        guess = network.Guess(inner.sums(features))
-        wanted = inner.sums(inner.features(following[step * B : (step + 1) * B]))
+        guess = network.Guess(inner.hidden_sums(features))
+        wanted = inner.hidden_sums(inner.features(following[step * B : (step + 1) * B]))
         cosine = (guess * wanted).sum(-1) / (guess.norm(dim=-1) * wanted.norm(dim=-1))
         expected = expected + weights[step] * (1 - cosine)
     torch.testing.assert_close(found, expected)
@@ -91,16 +91,16 @@ def test_what_was_not_met_teaches_nothing_and_what_was_met_is_taken_as_it_is() -
     other[B + 2] = 255 - other[B + 2]
     first, second = (network(pictures(B), targets, x, actions, weights) for x in (following, other))
     assert torch.equal(first, second)
-    # The last step alone, and nothing but its own picture matters: no gradient goes through what was wanted.
+    # No gradient goes through what was wanted.
     unforeseen = first[:, A, 1].sum()
     gradient = torch.autograd.grad(unforeseen, [network.network.Dense1.weight, network.Guess.weight, network.Action.weight])
     assert all(g.abs().sum() > 0 for g in gradient)
     with torch.no_grad():
-        wanted = network.network.sums(network.network.features(following))
+        wanted = network.network.hidden_sums(network.network.features(following))
     features, total = network.network.features(pictures(B)), torch.zeros(())
     for step in range(K):
         features = network._next(features, actions[step])
-        guess = network.Guess(network.network.sums(features))
+        guess = network.Guess(network.network.hidden_sums(features))
         cosine = torch.nn.functional.cosine_similarity(guess, wanted[step * B : (step + 1) * B], dim=-1)
         total = total + (weights[step] * (1 - cosine)).sum()
     by_hand = torch.autograd.grad(total, [network.network.Dense1.weight])

@@ -169,7 +169,12 @@ class GraphConfig(AgentConfig):
         before=0,
     )
     foresight_weight: float = setting(
-        2.0, "D7", "with foresight_steps: what a state that is not foreseen at all counts", above=0, most=1e6, before=2.0
+        2.0,
+        "D7",
+        "with foresight_steps: what the states that follow count together, if nothing of them is foreseen",
+        above=0,
+        most=1e6,
+        before=2.0,
     )
     shift_pixels: int = setting(0, "D7", "replayed pictures are moved at random by so many pixels at most", least=0, most=64)
     mirror: bool = setting(
@@ -521,7 +526,7 @@ class GraphAgent(Agent):
         """Edges, and about as many nodes; weights with two averages, and a target network's at most."""
         from comper.networks.inspection import num_parameters
 
-        node = 4 * config.history_length + 16 * task.num_actions + 20 + 250
+        node = 4 * config.history_length + 16 * task.num_actions + 20 + 8 * bool(config.foresight_steps) + 250
         weights = 4 * num_parameters(cls.networks(config, task)["CNN"])
         batch = config.batch_size * task.state_bytes(config.history_length, residual_width=config.residual_width)
         if config.value_classes:  # of each class some numbers, where the network learns and where it is asked
@@ -544,7 +549,8 @@ def _check_foresight(config: GraphConfig, task: Task) -> None:
         raise UsageError("foresight_steps goes along the graph: use --foresight-steps 0 with --targets steps.")
     if config.value_classes or config.ensemble > 1:
         raise UsageError("foresight_steps goes with neither value_classes nor ensemble: use --foresight-steps 0 with them.")
-    if not can_foresee(task.q_network(config.history_length, residual_width=config.residual_width)):
+    make = task.q_network(config.history_length, residual_width=config.residual_width)
+    if task.make_network is not None or not can_foresee(make):
         raise UsageError("foresight_steps is for pictures and for a network that is not your own: use --foresight-steps 0.")
 
 
@@ -577,6 +583,7 @@ def _graph(config: GraphConfig, task: Task, trial: TrialSetup) -> TransitionGrap
         cells=config.similarity_cells,
         lending_reach=config.lending_reach,
         num_lenders=config.num_lenders,
+        walks=config.foresight_steps > 0,
     )
 
 

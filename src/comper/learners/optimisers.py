@@ -150,21 +150,42 @@ class Adam:
         root = (n / turn.total_weight(self.squared_decay)).rsqrt_().reciprocal_().add_(self.epsilon)
         w.addcdiv_(m * turn.share(self.step_size / turn.total_weight(self.decay)), root, value=-1)
 
-    def update_all(self, *stacks: Sequence[Tensor], numbers: Tensor) -> None:
-        """Update stacked weights in place, given with their gradients and both averages, and how many updates each trial had.
+    def update_all(
+        self,
+        weights: Sequence[Tensor],
+        gradients: Sequence[Tensor],
+        means: Sequence[Tensor],
+        mean_squares: Sequence[Tensor],
+        *,
+        numbers: Tensor,
+    ) -> None:
+        """Update stacked weights and their averages in place, given how many updates each trial has had with this one.
 
-        By torch's own kernel, which reads and writes everything once on a GPU.
+        torch's own kernel does it, which reads and writes everything once on a GPU.
         """
-        rows = [[row for x in stack for row in x.view(len(x), -1).unbind()] for stack in stacks]
-        every = {"weight_decay": 0.0, "amsgrad": False, "maximize": False}
-        mine = {"lr": self.step_size, "beta1": self.decay, "beta2": self.squared_decay, "eps": self.epsilon}
-        torch._fused_adam_(*rows, [], [*numbers.float().unbind()] * len(stacks[0]), **mine, **every)  # type: ignore[call-overload]
+        torch._fused_adam_(
+            *map(_rows, (weights, gradients, means, mean_squares)),  # type: ignore[call-overload]
+            max_exp_avg_sqs=[],
+            state_steps=[*numbers.float().unbind()] * len(weights),
+            lr=self.step_size,
+            beta1=self.decay,
+            beta2=self.squared_decay,
+            eps=self.epsilon,
+            weight_decay=0.0,
+            amsgrad=False,
+            maximize=False,
+        )
 
     def coefficients(self, number: float) -> dict[str, float] | None:
         share, mean_share = 1 - self.squared_decay, 1 - self.decay
         total, step = 1 - self.squared_decay**number, -self.step_size / (1 - self.decay**number)
         numbers = {"keep": 1 - share, "share": share, "mean_share": mean_share, "total": total, "step": step}
         return {**numbers, "epsilon": self.epsilon} if mean_share < 0.5 else None
+
+
+def _rows(stacks: Sequence[Tensor]) -> list[Tensor]:
+    """What each trial has of stacked tensors, one after the other, as vectors that are views."""
+    return [row for stack in stacks for row in stack.view(len(stack), -1).unbind()]
 
 
 def _average_square(n: Tensor, g: Tensor, share: Factor) -> None:
@@ -259,7 +280,7 @@ class Optimiser:
         self.averages = {name: _filled_like(population.groups, start) for name, start in rule.averages.items()}
         self._compiled = None if population.is_stacked else _compiled(rule)
         is_on_gpu = population.is_stacked and population.device.type == "cuda"
-        self._fused = rule if is_on_gpu and isinstance(rule, Adam) else None
+        self._rule_of_all = rule if is_on_gpu and isinstance(rule, Adam) else None
         self._num_updates = torch.zeros(population.num_trials, dtype=torch.float64, device=population.device)
 
     def step(self, group: int, gradients: Mapping[str, Gradient], active: Tensor | None = None) -> None:
@@ -268,8 +289,8 @@ class Optimiser:
         A parameter without a gradient is skipped: nothing ever moves it.
         """
         states = [self._population.groups[group], *(groups[group] for groups in self.averages.values())]
-        if active is None and self._fused:
-            self._step_together(self._fused, states, gradients)
+        if active is None and self._rule_of_all:
+            self._step_together(self._rule_of_all, states, gradients)
             return
         pieces = self._stacked_pieces if self._population.is_stacked else self._pieces_of_trial
         with torch.no_grad():
@@ -279,7 +300,10 @@ class Optimiser:
     def _step_together(self, rule: Adam, states: Sequence[Parameters], gradients: Mapping[str, Gradient]) -> None:
         self._num_updates += 1.0
         w, *averages = ([state[name] for name in gradients] for state in states)
-        g = [gradient.contiguous() for gradient in gradients.values() if isinstance(gradient, Tensor)]
+        g = []
+        for name, gradient in gradients.items():
+            assert isinstance(gradient, Tensor), name
+            g.append(gradient.contiguous())
         with torch.no_grad():
             rule.update_all(w, g, *averages, numbers=self._num_updates)
 

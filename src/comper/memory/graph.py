@@ -122,6 +122,7 @@ class TransitionGraph:
         cells: int = 0,
         lending_reach: float = 0.0,
         num_lenders: int = 5,
+        walks: bool = False,
     ):
         if capacity < 1:
             raise ValueError(f"capacity = {capacity}: a graph has at least one edge.")
@@ -132,11 +133,14 @@ class TransitionGraph:
         self.capacity = capacity
         kind = "exact" if threshold == 0 else "l2"
         self._index = CoarseIndex(frames, cells) if cells else make_index(kind, frames, threshold)
+        self._walks = walks
         self._lending: Lending | None = None
-        lending_columns: dict[str, Any] = {}
+        more_columns: dict[str, Any] = {}
+        if walks:  # 1 + the number of the edge by which the row's state was last left; 0: never left
+            more_columns["onward"] = (np.int64, ())
         if lending_reach:
             self._lending = Lending(frames, history_length, reach=lending_reach, num_lenders=num_lenders)
-            lending_columns = {
+            more_columns |= {
                 "is_compared": (np.bool_, ()),
                 "lenders": (np.int32, (num_lenders,)),  # the nearest of the states that were there before
                 "distances": (np.float32, (num_lenders,)),
@@ -151,8 +155,7 @@ class TransitionGraph:
             target=(np.float32, (num_actions,)),  # of the tried actions, since the last refresh
             visits=(np.int32, (num_actions,)),  # of each action, up to the last refresh
             tries=(np.int32, (num_actions,)),  # of each action, up to now
-            onward=(np.int64, ()),  # 1 + the number of the edge by which the row's state was last left; 0: never left
-            **lending_columns,
+            **more_columns,
         )
         anew = ("degree", "value", "asked", "visits", "tries", "is_compared")
         self._begun_anew = [name for name in anew if name in self._nodes.arrays]  # where a row is another state's from now on
@@ -195,7 +198,8 @@ class TransitionGraph:
             self._count_ends(key, 1)
         self._edges["count"][edge - self._num_forgotten] += 1
         self._nodes["tries"][source, transition.a] += 1
-        self._nodes["onward"][source] = edge + 1
+        if self._walks:
+            self._nodes["onward"][source] = edge + 1
         return edge
 
     def find(self, state: Sequence[int]) -> int:
@@ -367,7 +371,10 @@ class TransitionGraph:
         return Replay(nodes, self.states(nodes), self._nodes["target"][nodes], weights.astype(np.float32))
 
     def walk(self, nodes: NDArray[np.int64], num_steps: int) -> Walk:
-        """Go on from nodes (B,), each by the transition that last left it, until a game over or a state never left."""
+        """Go on from nodes (B,), each by the transition that last left it, until a game over or a state never left.
+
+        For a graph that was made with `walks`.
+        """
         actions, passed, met = [], [], []
         for _ in range(num_steps):
             row = self._nodes["onward"][nodes] - 1 - self._num_forgotten
@@ -422,7 +429,7 @@ class TransitionGraph:
             == list(range(self._num_forgotten, self._num_forgotten + n)),
             "tries are the visits of the edges": int(self._nodes["tries"][: self._end].sum())
             == int(self._edges["count"][:n].sum()),
-            "states were left by edges": self._are_left_by_edges(source),
+            "states were left by edges": not self._walks or self._are_left_by_edges(source),
             "every edge was met": int(self._edges["count"][:n].min(initial=1)) > 0,
             "lenders are nodes at a distance": self._lending is None
             or (
@@ -460,8 +467,7 @@ class TransitionGraph:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Read back what `state_dict` wrote. The frame store must have been read back before."""
-        nodes = state["nodes"]
-        self._nodes.load_state_dict({"onward": np.zeros(len(nodes["degree"]), np.int64), **nodes})  # older ones have none
+        self._nodes.load_state_dict(state["nodes"])
         self._edges.load_state_dict(state["edges"])
         self._index.load_state_dict(state["index"])
         self._num_forgotten, self._num_questions, self.num_visits = state["counters"].tolist()

@@ -320,7 +320,7 @@ class CNN(nn.Module):
         """What the last convolution says of states (..., B, history, *observation_shape): (..., B, filters, H, W)."""
         return self._convolved(self._channels_last(frames), 1 / 255 if frames.dtype == torch.uint8 else 1.0)[-1]
 
-    def sums(self, features: Tensor) -> Tensor:
+    def hidden_sums(self, features: Tensor) -> Tensor:
         """What the hidden layer makes of them, (..., B, units), before what is negative becomes 0."""
         return self.Dense1.forward(features.movedim(-3, -1).flatten(-3))
 
@@ -329,9 +329,9 @@ class CNN(nn.Module):
         return self.Dense2.forward(sums.relu())
 
     def _activations(self, images: Tensor, scale: float) -> list[Tensor]:
-        """The same, and what comes out of the hidden layer."""
+        """The images as `_convolved` has them, and what comes out of each hidden layer."""
         found = self._convolved(images, scale)
-        return [*found, self.sums(found[-1]).relu()]
+        return [*found, self.hidden_sums(found[-1]).relu()]
 
     def _convolved(self, images: Tensor, scale: float) -> list[Tensor]:
         """The images (..., H, W, channels) as (..., channels, H, W), and what comes out of each convolution."""

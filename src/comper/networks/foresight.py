@@ -55,7 +55,7 @@ class Foresight(nn.Module):
             return q
         targets, following, actions, weights = met
         features = self.network.features(frames)
-        q = self.network.answer(self.network.sums(features))
+        q = self.network.answer(self.network.hidden_sums(features))
         losses = F.huber_loss(q, targets, reduction="none")
         unforeseen = (weights * self._unforeseen(features, following, actions)).sum(-2)
         return torch.stack((F.pad(q, (0, 1)), torch.cat((losses, unforeseen.unsqueeze(-1)), -1)), -1)
@@ -63,12 +63,12 @@ class Foresight(nn.Module):
     def _unforeseen(self, features: Tensor, following: Tensor, actions: Tensor) -> Tensor:
         """(..., K, B) 1 - the cosine between each guess and what the network makes of the state that was met."""
         with torch.no_grad():
-            wanted = self.network.sums(self.network.features(following))
+            wanted = self.network.hidden_sums(self.network.features(following))
             wanted = wanted.view(*actions.shape[:-1], -1)
         guesses = []
         for action in actions.unbind(-3):
             features = self._next(features, action)
-            guesses.append(self.Guess.forward(self.network.sums(features)))
+            guesses.append(self.Guess.forward(self.network.hidden_sums(features)))
         return 1 - F.cosine_similarity(torch.stack(guesses, -3), wanted, dim=-1)
 
     def _next(self, features: Tensor, action: Tensor) -> Tensor:

@@ -92,7 +92,7 @@ class ResidualCNN(nn.Module):
 
     def forward(self, frames: Tensor) -> Tensor:
         """Q(s, ·; Θ) of states given as (..., B, history, *observation_shape)."""
-        return self.answer(self.sums(self.features(frames)))
+        return self.answer(self.hidden_sums(self.features(frames)))
 
     def features(self, frames: Tensor) -> Tensor:
         """What the last stage says of states, (..., B, filters, H, W)."""
@@ -108,7 +108,7 @@ class ResidualCNN(nn.Module):
         x = x.relu().float()
         return x.view(len(x), len(images), -1, *x.shape[2:]).movedim(1, 0) if is_stacked else x
 
-    def sums(self, features: Tensor) -> Tensor:
+    def hidden_sums(self, features: Tensor) -> Tensor:
         """What the hidden layer makes of them, (..., B, units), before what is negative becomes 0."""
         return self._norm(self.Dense1.forward(self._norm(features.flatten(-3))))
 
