@@ -1,10 +1,12 @@
 """DQN's network, with foresight or without, and the residual one on a GPU: milliseconds of one update, recorded, for T trials.
 
 python benchmarks/residual_benchmark.py            # 32 states of four frames for each of 4, 20 and 40 trials
+python benchmarks/residual_benchmark.py --trials 8 15
 """
 
 from __future__ import annotations
 
+import argparse
 import time
 
 import numpy as np
@@ -64,7 +66,9 @@ def main() -> None:
     """Print a line for each network and number of trials."""
     if not torch.cuda.is_available():
         raise SystemExit("There is no GPU here.")
-    for num_trials in (4, 20, 40):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trials", type=int, nargs="+", default=[4, 20, 40])
+    for num_trials in parser.parse_args().trials:
         for name, (make, foresight) in NETWORKS.items():
             print(f"{name:<26} {num_trials:>3} trials {measured(make, foresight, num_trials, torch.device('cuda')):6.2f} ms")
 
