@@ -225,7 +225,7 @@ STAGES = {
     "lending": Stage(LENDING, LENDING_TASKS, TUNE_SETTINGS, range(100, 103), 30_000),
     "exploration": Stage(EXPLORATION, TUNE_TASKS),
     "pace": Stage(PACE, ALL_TASKS, EQUAL, range(5), 20_000),
-    "dqn-pace": Stage(DQN_PACE, ALL_TASKS, EQUAL, range(2), 100_000),
+    "dqn-pace": Stage(DQN_PACE, ALL_TASKS, EQUAL, range(5), 100_000),
     "ensemble": Stage(ENSEMBLE, TUNE_TASKS),
     "mirrors": Stage(MIRRORS, MIRROR_TASKS, seeds=range(100, 104)),
     "foresight": Stage(FORESIGHT, MIRROR_TASKS, seeds=range(100, 104)),

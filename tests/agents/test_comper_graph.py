@@ -512,6 +512,11 @@ def test_a_trial_with_foresight_learns_what_follows_and_read_back_goes_on_to_the
         return GraphAgent(FORESEEING, WIDE, [setup], device=torch.device("cpu")), setup
 
     agent, setup = made()
+    plain = GraphAgent(
+        dataclasses.replace(FORESEEING, foresight_steps=0), WIDE, setups((6, 6), [0]), device=torch.device("cpu")
+    )
+    assert "onward" in agent.state_dict(0)["graph"]["nodes"]
+    assert "onward" not in plain.state_dict(0)["graph"]["nodes"], "what earlier checkpoints do not have"
     pictures = np.random.default_rng(0).integers(0, 256, (12, 6, 6), dtype=np.uint8)
     ids = [setup.frames.intern(picture) for picture in pictures]
     for i in range(11):
