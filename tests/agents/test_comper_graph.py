@@ -19,6 +19,7 @@ from comper.learners.frame_bank import FrameBank
 from comper.learners.pictures import Pictures, Views
 from comper.memory.graph import Replay
 from comper.memory.transitions import Transition
+from comper.networks import stacking
 from comper.networks.histogram import HistogramNetwork
 from comper.networks.stacking import started_module
 from tests.toys import Corridor, agent_of, loop_of, setups
@@ -535,6 +536,29 @@ def test_a_trial_with_foresight_learns_what_follows_and_read_back_goes_on_to_the
         other.learn(t, [0])
     for name, values in agent.q_network.weights(0).items():
         assert torch.equal(values, other.q_network.weights(0)[name])
+
+
+def test_stacked_trials_with_foresight_learn_what_each_learns_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def learned(seeds: list[int], trials: list[int], *, stacked: bool) -> list[dict[str, torch.Tensor]]:
+        monkeypatch.setattr(stacking, "computes_together", lambda device: stacked)
+        made = setups((6, 6), seeds)
+        agent = GraphAgent(FORESEEING, WIDE, made, device=torch.device("cpu"))
+        for number, seed in enumerate(seeds):
+            pictures = np.random.default_rng(seed).integers(0, 256, (9, 6, 6), dtype=np.uint8)
+            ids = [made[number].frames.intern(picture) for picture in pictures]
+            for i in range(8):
+                transition = Transition((ids[i],), i % 5, float(i == 4), (ids[i + 1],), i == 7)
+                agent.store(number, transition, 0.0, is_last=i == 7)
+        for t in range(10, 30):
+            agent.learn(t, trials if t > 20 else list(range(len(seeds))))  # some end before the others
+        assert agent.q_network.population.is_stacked == stacked
+        return [agent.q_network.weights(number) for number in trials]
+
+    together = learned([3, 4, 5], [0, 2], stacked=True)
+    alone = [*learned([3], [0], stacked=False), *learned([5], [0], stacked=False)]
+    for mine, own in zip(together, alone, strict=True):
+        for name, weight in own.items():
+            torch.testing.assert_close(mine[name], weight, rtol=1e-3, atol=1e-4)
 
 
 def test_foresight_is_refused_where_it_has_no_meaning_and_takes_memory() -> None:
