@@ -202,11 +202,15 @@ def test_a_graph_read_back_goes_on_as_if_nothing_had_happened() -> None:
             np.testing.assert_array_equal(values, again[name][column])
 
 
-def test_graphs_of_several_trials_draw_each_with_its_own_generator() -> None:
+def two_corridors() -> tuple[list[Walk], TransitionGraphs]:
     walks = [corridor(4), corridor(6)]
     for walk in walks:
         walk.graph.refresh(ValueRule(discount=0.5))
-    together = TransitionGraphs([walk.graph for walk in walks], [np.random.default_rng(i) for i in range(2)])
+    return walks, TransitionGraphs([walk.graph for walk in walks], [np.random.default_rng(i) for i in range(2)])
+
+
+def test_graphs_of_several_trials_draw_each_with_its_own_generator() -> None:
+    walks, together = two_corridors()
     both = together.sample(8, [0, 1])
     alone = walks[1].graph.sample(8, np.random.default_rng(1))
     np.testing.assert_array_equal(both.nodes[1], alone.nodes)
@@ -265,10 +269,7 @@ def test_a_graph_that_is_not_walked_keeps_nothing_for_walks() -> None:
 
 
 def test_walks_of_several_trials_go_from_each_ones_own_states() -> None:
-    walks = [corridor(4), corridor(6)]
-    for walk in walks:
-        walk.graph.refresh(ValueRule(discount=0.5))
-    together = TransitionGraphs([walk.graph for walk in walks], [np.random.default_rng(i) for i in range(2)])
+    walks, together = two_corridors()
     replay = together.sample(8, [0, 1])
     both = together.walk(replay, 3, [0, 1])
     for trial, walk in enumerate(walks):

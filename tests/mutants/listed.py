@@ -418,7 +418,7 @@ NETWORKS = of(
     ("channels are rows", "frames if self._channel_axis == 0 else frames.movedim(-1, -3)", "frames"),
 ) + of(
     "networks/cnn.py", "networks/test_cnn.py networks/test_stacking.py",
-    ("pixels are not scaled", "scale = 1 / 255 if frames.dtype == torch.uint8 else 1.0\n        hidden", "scale = 1.0\n        hidden"),
+    ("pixels are not scaled", "images, scale = self._channels_last(frames), _scale_of(frames)", "images, scale = self._channels_last(frames), 1.0"),
     ("pixels are scaled at every layer", "            scale = 1.0\n", ""),
     ("no ReLU after a convolution", "x.relu() if layer.bias is None else x.relu_()", "x"),
     ("a view is changed in place", "x.relu() if layer.bias is None else x.relu_()", "x.relu_()"),
@@ -429,7 +429,7 @@ NETWORKS = of(
     ("the fan-out of a convolution without its area", "fan_out=height * width * filters", "fan_out=filters"),
     ("the bias of stacked convolutions", "y = y + self.bias[:, None, None, None]", "y = y + self.bias[0]"),
     ("the gradient of stacked convolutions is not turned", ".flip(2, 4)", ""),
-    ("pixels are not scaled for the network's own gradients", "scale = 1 / 255 if frames.dtype == torch.uint8 else 1.0\n        *images", "scale = 1.0\n        *images"),
+    ("pixels are not scaled for the network's own gradients", "scale = _scale_of(frames)\n        *images", "scale = 1.0\n        *images"),
     ("gradients of pixels are not scaled", "d_weight.permute(0, 2, 3, 1) * scale", "d_weight.permute(0, 2, 3, 1)"),
     ("the gradient of scaled images is that of others", "self.weight.permute(0, 3, 1, 2) * scale", "self.weight.permute(0, 3, 1, 2)"),
     ("gradients are scaled at every layer", "scale if is_first else 1.0, wants_x", "scale, wants_x"),

@@ -12,7 +12,7 @@ the actions that were tried there, towards which a network is fitted.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -496,6 +496,12 @@ def _are_within(numbers: NDArray[Any], low: int, end: int) -> bool:
     return not numbers.size or bool(low <= numbers.min() and numbers.max() < end)
 
 
+def _under_one_axis(of_trials: Sequence[tuple[NDArray[Any], ...]]) -> Iterator[NDArray[Any]]:
+    """The columns of several trials, with an axis for the trials in front; those of a single one are not copied."""
+    for column in zip(*of_trials, strict=True):
+        yield column[0][None] if len(column) == 1 else np.stack(column)
+
+
 class TransitionGraphs(Memories[TransitionGraph]):
     """The graphs of T trials as one."""
 
@@ -506,13 +512,12 @@ class TransitionGraphs(Memories[TransitionGraph]):
     def sample(self, batch_size: int, trials: Sequence[int], *, all_tried: bool = True) -> Replay:
         """Draw for each of the trials, each with its own generator."""
         drawn = [self._memories[i].sample(batch_size, self._rngs[i], all_tried=all_tried) for i in trials]
-        columns = zip(*drawn, strict=True)
-        return Replay(*(column[0][None] if len(drawn) == 1 else np.stack(column) for column in columns))
+        return Replay(*_under_one_axis(drawn))
 
     def walk(self, replay: Replay, num_steps: int, trials: Sequence[int]) -> Walk:
         """Go on from the drawn states of each of the trials."""
         walks = [self._memories[i].walk(nodes, num_steps) for i, nodes in zip(trials, replay.nodes, strict=True)]
-        return Walk(*(np.stack(column) for column in zip(*walks, strict=True)))
+        return Walk(*_under_one_axis(walks))
 
     def tell(self, replay: Replay, q: NDArray[np.float32], trials: Sequence[int]) -> None:
         """Note the network's Q-values (n, B, A) of replayed states, as they were computed for the update."""

@@ -290,8 +290,7 @@ class CNN(nn.Module):
 
     def forward(self, frames: Tensor) -> Tensor:
         """Q(s, ·; Θ) of states given as (..., B, history, *observation_shape)."""
-        images = self._channels_last(frames)
-        scale = 1 / 255 if frames.dtype == torch.uint8 else 1.0
+        images, scale = self._channels_last(frames), _scale_of(frames)
         hidden = hidden_of_one_state((*self._convolutions, self.Dense1), self._geometries, images, scale)
         if hidden is None:
             hidden = self._activations(images, scale)[-1]
@@ -302,7 +301,7 @@ class CNN(nn.Module):
 
         The bits are autograd's. What it notes and looks up takes a third of the time of a small network's update.
         """
-        scale = 1 / 255 if frames.dtype == torch.uint8 else 1.0
+        scale = _scale_of(frames)
         *images, hidden = self._activations(self._channels_last(frames), scale)
         last = images[-1].movedim(-3, -1)
         q = self.Dense2.forward(hidden)
@@ -318,7 +317,7 @@ class CNN(nn.Module):
 
     def features(self, frames: Tensor) -> Tensor:
         """What the last convolution says of states (..., B, history, *observation_shape): (..., B, filters, H, W)."""
-        return self._convolved(self._channels_last(frames), 1 / 255 if frames.dtype == torch.uint8 else 1.0)[-1]
+        return self._convolved(self._channels_last(frames), _scale_of(frames))[-1]
 
     def hidden_sums(self, features: Tensor) -> Tensor:
         """What the hidden layer makes of them, (..., B, units), before what is negative becomes 0."""
@@ -349,6 +348,11 @@ class CNN(nn.Module):
             return frames.movedim(-3, -1).contiguous().float() if compiled is None else compiled
         images = frames if self._channel_axis == 2 else frames.movedim(-3, -1)
         return images.movedim(-4, -2).flatten(-2).contiguous().float()  # laid out anew while it is still small
+
+
+def _scale_of(frames: Tensor) -> float:
+    """What pixels are multiplied by: those of 8 bits are 0 to 1 for a network."""
+    return 1 / 255 if frames.dtype == torch.uint8 else 1.0
 
 
 def _through_relu(d: Tensor, y: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """DQN's network, with foresight or without, and the residual one on a GPU: milliseconds of one update, recorded, for T trials.
 
-python benchmarks/residual_benchmark.py            # 32 states of four frames for each of 4, 20 and 40 trials
-python benchmarks/residual_benchmark.py --trials 8 15
+python benchmarks/update_benchmark.py            # 32 states of four frames for each of 4, 20 and 40 trials
+python benchmarks/update_benchmark.py --trials 8 15
 """
 
 from __future__ import annotations
