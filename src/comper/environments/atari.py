@@ -18,6 +18,7 @@ from comper.environments.emulator_state import has_form_of
 from comper.environments.environment import EnvironmentInfo, EnvironmentSettings, Family, Step, require, setting
 from comper.environments.floors import known_floor
 from comper.environments.games import available_games, find_game, import_ale, resolve_game, rom_checksum, rom_path
+from comper.environments.joystick_picture import NO_BANDS, joystick_bands
 from comper.environments.palette import palette, pooling_table
 from comper.errors import DamagedFileError, OutsideCodeError, import_library
 from comper.protocol import ACTION_NAMES, FRAME_SKIP, NUM_ACTIONS, num_scored_episodes
@@ -55,6 +56,16 @@ class AtariSettings(EnvironmentSettings):
         least=SMALLEST_SCREEN,
         most=4_096,
     )
+    life_loss_ends: bool = setting(
+        False,
+        "D2",
+        "a lost life is an end for what is learned, not for the episode and its score; the paper's protocol shows no lives",
+        before=False,
+        synonyms=("terminal_on_life_loss",),
+    )
+    show_action: bool = setting(
+        False, "D7", "the last action is drawn below the picture, for agents that should know what they did", before=False
+    )
 
     @property
     def frames_per_observation(self) -> int:
@@ -69,7 +80,7 @@ class AtariEnvironment:
     """One game, with the paper's settings by default.
 
     Each step holds its action for `observations_per_step` observations of `frame_skip` frames, and returns them. Only a game
-    over terminates an episode; the loss of a life does not show. At `episode_cap_frames` the episode is truncated (A10).
+    over terminates an episode; the loss of a life shows only with `life_loss_ends`. At `episode_cap_frames` the episode is truncated (A10).
 
     An observation pools the last two screens. After a reset there is only one: the frames that ALE plays before it hands
     over are not visible, so the first observation of an episode is that screen pooled with itself, where ALE's own colour
@@ -94,17 +105,21 @@ class AtariEnvironment:
         self._frame_skip = settings.frame_skip
         self._sticky_probability = settings.sticky_probability
         self._episode_cap_frames = settings.episode_cap_frames
+        self._life_loss_ends = settings.life_loss_ends
         self._ale = _load_emulator(self.game)
         num_rows, num_columns = self._ale.getScreenDims()
         self._pool = ScreenPooling(settings.pooling, num_rows=num_rows, screen_size=settings.screen_size)
         screen = (num_rows, num_columns)
         self._compiled_picture = compiled_picture(self._pool.table, screen, settings.screen_size, self._pool)
-        self._frames_shape = (observations_per_step, settings.screen_size, settings.screen_size)
+        self._bands = joystick_bands(settings.screen_size) if settings.show_action else NO_BANDS
+        num_pixel_rows = settings.screen_size + self._bands.shape[1]
+        self._frames_shape = (observations_per_step, num_pixel_rows, settings.screen_size)
         self._previous_screen, self._current_screen = np.zeros((2, num_rows, num_columns), np.uint8)
         self._observation = np.empty(self._frames_shape[1:], np.uint8)
         # Asking NumPy for an address takes longer than reading a screen.
         self._addresses = (self._previous_screen.ctypes.data, self._current_screen.ctypes.data)
         self._observation_address = self._observation.ctypes.data
+        self._picture, self._band = np.split(self._observation, [settings.screen_size])
         self._last_action = NOOP
         self._episode_frames = 0
         self._terminated = False
@@ -121,17 +136,17 @@ class AtariEnvironment:
         self._episode_frames = 0
         self._terminated = False
         self._is_playing = True
-        return self._observe().copy()
+        return self._observe(NOOP).copy()
 
     def step(self, action: int) -> Step:
         """Hold an action for `observations_per_step` observations, or until the episode ends."""
         self._check_can_take(action)
         frames = np.empty(self._frames_shape, np.uint8)
-        reward, frames_before = 0, self._episode_frames
+        reward, frames_before, lives_before = 0, self._episode_frames, self._ale.lives()
         for k in range(self.observations_per_step):
             if self._is_playing:
                 reward += self._hold(action)
-                frames[k] = self._observe()
+                frames[k] = self._observe(action)
             else:
                 frames[k] = frames[k - 1]  # A8: the game ended on the way; the last observation stands for the missing ones
         return Step(
@@ -140,6 +155,7 @@ class AtariEnvironment:
             terminated=self._terminated,
             truncated=not (self._is_playing or self._terminated),
             num_frames=self._episode_frames - frames_before,
+            life_lost=self._life_loss_ends and self._ale.lives() < lives_before,
         )
 
     def render(self) -> NDArray[np.uint8]:
@@ -228,11 +244,13 @@ class AtariEnvironment:
         self._addresses = self._addresses[::-1]
         self._ale.getScreen(self._current_screen)
 
-    def _observe(self) -> NDArray[np.uint8]:
+    def _observe(self, action: int) -> NDArray[np.uint8]:
         """The observation, to be copied before the next one is made."""
         if self._compiled_picture is None:
-            return self._pool(self._previous_screen, self._current_screen)
-        self._compiled_picture.draw(*self._addresses, self._observation_address)
+            self._picture[:] = self._pool(self._previous_screen, self._current_screen)
+        else:
+            self._compiled_picture.draw(*self._addresses, self._observation_address)
+        self._band[:] = self._bands[action]
         return self._observation
 
     def _identity(self) -> dict[str, str]:
