@@ -4,7 +4,7 @@ python experiments/graph/variants.py                                  # comper, 
 python experiments/graph/variants.py --stage tune                     # which settings it should have, chosen before
 python experiments/graph/variants.py --stage ablations                # one part changed at a time, on three tasks
 python experiments/graph/variants.py --stage atari-tune               # candidates for Atari
-python experiments/graph/variants.py --stage buttons                  # does it help to see the last action?
+python experiments/graph/variants.py --stage habits                   # who acts, the network or a habit?
 python experiments/graph/variants.py --stage exploration              # how fast ε should fall
 python experiments/graph/variants.py --stage pace                     # the first steps with comper's own pace
 python experiments/graph/variants.py --stage dqn-pace                 # DQN with comper's own pace
@@ -150,10 +150,9 @@ ALONE = {"joystick": "alone"}
 ALL_VIEWS = CHOSEN | ALONE | MIRROR | VIEWS
 """Experiment 22, whose candidates with a background are in commit 7aaf0d8."""
 TWO_UPDATES = ALL_VIEWS | {"updates_at_a_time": 2}
-SEEN_ACTION = TWO_UPDATES | {"show_action": True}
+HABITS = TWO_UPDATES | {"habit_steps": 100}
+SEEN_ACTION = {"show_action": True}
 """Experiment 27."""
-LIVES = {"life_loss_ends": True}
-"""What the paper's protocol forbids: a diagnosis."""
 FRESH = {"asked_states": 100_000}
 """The network is asked about every state before values travel."""
 LAYER_NORM, CLASSES = RESIDUAL | {"layer_norm": True}, RESIDUAL | {"value_classes": 51}
@@ -202,10 +201,8 @@ ATARI_TUNE: Agents = {
     "foresight-1-2-updates": ("comper", TWO_UPDATES | {"foresight_steps": 1}),
     "foresight-3": ("comper", ALL_VIEWS | {"foresight_steps": 3}),
     "residual-all-views-2-updates": ("comper", TWO_UPDATES | RESIDUAL),
-    "seen-action": ("comper", SEEN_ACTION),
-    "seen-action-discount-0.99": ("comper", SEEN_ACTION | {"discount": 0.99}),
-    "lives": ("comper", TWO_UPDATES | LIVES),
-    "seen-action-lives": ("comper", SEEN_ACTION | LIVES),
+    "habits": ("comper", HABITS),
+    "habits-seen-action": ("comper", HABITS | SEEN_ACTION),
     "chosen-residual-layer-norm": ("comper", CHOSEN | LAYER_NORM),
     "chosen-residual-classes": ("comper", CHOSEN | CLASSES),
     "residual": ("comper", SHIFTS | RESIDUAL),
@@ -214,9 +211,9 @@ ATARI_TUNE: Agents = {
 }
 
 
-BUTTON_GAMES = ("demon_attack", "centipede")
-"""In which a button that is let go of and pressed again scores more than one that is held."""
-BUTTONS: Agents = {"all-views-2-updates": ("comper", TWO_UPDATES), "seen-action": ("comper", SEEN_ACTION)}
+HABIT_GAMES = ("demon_attack", "centipede")
+"""In which habits score more than the network learns."""
+HABIT_AGENTS: Agents = {name: ATARI_TUNE[name] for name in ("all-views-2-updates", "habits", "habits-seen-action")}
 
 
 class Stage(NamedTuple):
@@ -246,7 +243,10 @@ STAGES = {
     "foresight": Stage(FORESIGHT, MIRROR_TASKS, seeds=range(100, 104)),
     "default-epsilon": Stage(DEFAULT_EPSILON, DEFAULT_EPSILON_TASKS, frames=100_000),
 }
-ATARI_STAGES = {"atari-tune": (ATARI_TUNE, STAGE_1_GAMES), "buttons": (BUTTONS, BUTTON_GAMES)}
+ATARI_STAGES = {
+    "atari-tune": (ATARI_TUNE, STAGE_1_GAMES),
+    "habits": (HABIT_AGENTS, HABIT_GAMES),
+}
 
 
 def atari_tune(stage: str) -> list[Population]:

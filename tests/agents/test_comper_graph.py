@@ -242,6 +242,46 @@ def test_the_agent_lets_go_of_an_action_with_the_episode_and_saves_the_one_it_ho
     assert traced.agent.state_dict(0)["explorer"] == {"held": [0, 0]}
 
 
+def test_a_habit_acts_in_its_turn_and_the_network_is_asked_about_the_others() -> None:
+    (first, second) = setups((6,), [0, 1])
+    agent = agent_of(GraphAgent, dataclasses.replace(QUICK, habit_steps=4, act_with="network"), [first, second])
+    states = np.array([[setup.frames.intern(np.full(6, 9, np.uint8))] for setup in (first, second)])
+    turns = agent.state_dict(0)["habits"] | {"acting": 2, "steps": 1}  # the second habit holds the action 1
+    agent.habits.load_state_dict(0, turns)
+    agent.q_values = Mock(wraps=agent.q_values)
+    actions, q = agent.act(states, [0.0, 0.0], [0, 1])
+    ((asked, trials),) = [call.args for call in agent.q_values.call_args_list]
+    assert (asked.tolist(), trials) == (states[1:].tolist(), [1])
+    values = agent.q_network.values(states[1:, None], [1])[0, 0].numpy()
+    assert actions.tolist() == [1, values.argmax()]
+    np.testing.assert_allclose(q, [0.0, values.max()], rtol=1e-5)
+    agent.habits.load_state_dict(1, turns)
+    agent.q_values.reset_mock()
+    actions, q = agent.act(states, [0.0, 0.0], [0, 1])
+    assert (actions.tolist(), q.tolist()) == ([1, 1], [0.0, 0.0])
+    agent.q_values.assert_not_called()
+
+
+def test_what_behaviours_pay_is_the_score_not_what_is_learned_from() -> None:
+    traced = Traced(habit_steps=3)
+    for _ in range(2):
+        traced.agent.act(np.array([[traced.states[0]]]), [0.0], [0])
+        traced.store(0, 1, 7.0, 1)
+    assert traced.agent.state_dict(0)["habits"]["reward"] == 14.0
+    assert traced.agent.metrics(0)["habit"] == 0, "the first turn is the network's"
+    traced.store(1, 1, 0.0, 2, last=True)
+    paid = traced.agent.state_dict(0)["habits"]["paid"]
+    np.testing.assert_allclose(paid[0], [14.0, 3, 0, 14.0**2 / 3, 1])
+    traced.agent.act(np.array([[traced.states[0]]]), [0.0], [0])
+    traced.store(2, 1, 0.0, 3, terminal=True)
+    assert traced.agent.state_dict(0)["habits"]["paid"][:, 2].sum() == 1.0
+
+
+def test_without_habits_nothing_of_them_is_saved() -> None:
+    assert "habits" not in Traced().agent.state_dict(0)
+    assert "habit" not in Traced().agent.metrics(0)
+
+
 def test_without_holding_it_is_plain_epsilon_greedy() -> None:
     held = HeldExploration([np.random.default_rng(0)], 4, most_steps=1)
     chosen = Counter(held.choose(0, np.array([0, 0, 1, 0], np.float32), 0.4) for _ in range(20_000))

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from comper.agents.agent import Agent, AgentSpec, MemoryEstimate, NetworkFactory, Part, Task, TrialSetup
+from comper.agents.habits import Habits
 from comper.errors import UsageError
 from comper.memory.graph import BYTES_PER_EDGE, Replay, TransitionGraph, TransitionGraphs, TriedActions
 from comper.memory.lending import feature_type, needed_bytes, num_features
@@ -114,6 +115,15 @@ class GraphConfig(AgentConfig):
         before="any",
     )
     held_steps: int = setting(1, "D7", "agent steps that a random action is held at most; P(n or more) = 1/n", most=10_000)
+    habit_steps: int = setting(
+        0,
+        "D7",
+        "for so many steps at a time the network acts, or a habit (an action held, FIRE by turns, any action at random), "
+        "whichever has paid more; 0: the network alone",
+        least=0,
+        most=100_000,
+        before=0,
+    )
     act_with: str = setting(
         "graph",
         "D7",
@@ -280,6 +290,10 @@ class GraphAgent(Agent):
             channels_first=task.has_channels_first,
         )
         parts: dict[str, Part] = {"q_network": self.q_network, "explorer": self.explorer}
+        self.habits = None
+        if config.habit_steps:
+            exploration = [trial.exploration for trial in trials]
+            self.habits = parts["habits"] = Habits(exploration, task.action_names, config.habit_steps)
         if config.targets == "graph":
             self.graphs = TransitionGraphs([_graph(config, task, trial) for trial in trials], self._sampling)
             self.parts = {**parts, "graph": self.graphs}
@@ -298,9 +312,16 @@ class GraphAgent(Agent):
     def act(
         self, states: NDArray[np.int64], epsilon: Sequence[float], trials: Sequence[int]
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """ε-greedy by the network's values, or the graph's where it has some."""
-        q = self.q_values(states, trials)
-        chosen = [self._choose(*each) for each in zip(trials, states.tolist(), q, epsilon, strict=True)]
+        """ε-greedy by the network's values, or the graph's where it has some; or what a habit does."""
+        habitual = [self.habits.action(i) for i in trials] if self.habits else [None] * len(trials)
+        asked = [row for row, action in enumerate(habitual) if action is None]
+        q = np.zeros((len(trials), self._num_actions), np.float32)
+        if asked:
+            q[asked] = self.q_values(states[asked], [trials[row] for row in asked])
+        chosen = [
+            self._choose(trials[row], states[row].tolist(), q[row], epsilon[row]) if action is None else action
+            for row, action in enumerate(habitual)
+        ]
         return np.array(chosen), q[np.arange(len(chosen)), chosen]
 
     def q_values(self, states: NDArray[np.int64], trials: Sequence[int]) -> NDArray[np.float32]:
@@ -353,6 +374,8 @@ class GraphAgent(Agent):
             self.graphs[trial].add(clipped)
         else:
             self.memory.add(trial, clipped, is_last=is_last)
+        if self.habits:
+            self.habits.note(trial, transition.r, is_over=transition.is_terminal, is_last=is_last)
         if is_last:
             self.explorer.end_episode(trial)
 
@@ -442,7 +465,9 @@ class GraphAgent(Agent):
 
     def metrics(self, trial: int) -> dict[str, Any]:
         """The mean loss since the last call, and the graph: its size, how much recurs, how far values travelled."""
-        loss = {"cnn_loss": self.q_network.loss.read(trial)}
+        loss: dict[str, Any] = {"cnn_loss": self.q_network.loss.read(trial)}
+        if self.habits:
+            loss["habit"] = self.habits.acting(trial)
         if self.config.targets == "steps":
             return {**loss, "replay_size": self.memory.size(trial), "bytes_held": self.memory.nbytes(trial)}
         graph = self.graphs[trial]

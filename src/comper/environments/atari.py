@@ -56,13 +56,6 @@ class AtariSettings(EnvironmentSettings):
         least=SMALLEST_SCREEN,
         most=4_096,
     )
-    life_loss_ends: bool = setting(
-        False,
-        "D2",
-        "a lost life is an end for what is learned, not for the episode and its score; the paper's protocol shows no lives",
-        before=False,
-        synonyms=("terminal_on_life_loss",),
-    )
     show_action: bool = setting(
         False, "D7", "the last action is drawn below the picture, for agents that should know what they did", before=False
     )
@@ -80,7 +73,7 @@ class AtariEnvironment:
     """One game, with the paper's settings by default.
 
     Each step holds its action for `observations_per_step` observations of `frame_skip` frames, and returns them. Only a game
-    over terminates an episode; the loss of a life shows only with `life_loss_ends`. At `episode_cap_frames` the episode is truncated (A10).
+    over terminates an episode; the loss of a life does not show. At `episode_cap_frames` the episode is truncated (A10).
 
     An observation pools the last two screens. After a reset there is only one: the frames that ALE plays before it hands
     over are not visible, so the first observation of an episode is that screen pooled with itself, where ALE's own colour
@@ -105,7 +98,6 @@ class AtariEnvironment:
         self._frame_skip = settings.frame_skip
         self._sticky_probability = settings.sticky_probability
         self._episode_cap_frames = settings.episode_cap_frames
-        self._life_loss_ends = settings.life_loss_ends
         self._ale = _load_emulator(self.game)
         num_rows, num_columns = self._ale.getScreenDims()
         self._pool = ScreenPooling(settings.pooling, num_rows=num_rows, screen_size=settings.screen_size)
@@ -142,7 +134,7 @@ class AtariEnvironment:
         """Hold an action for `observations_per_step` observations, or until the episode ends."""
         self._check_can_take(action)
         frames = np.empty(self._frames_shape, np.uint8)
-        reward, frames_before, lives_before = 0, self._episode_frames, self._ale.lives()
+        reward, frames_before = 0, self._episode_frames
         for k in range(self.observations_per_step):
             if self._is_playing:
                 reward += self._hold(action)
@@ -155,7 +147,6 @@ class AtariEnvironment:
             terminated=self._terminated,
             truncated=not (self._is_playing or self._terminated),
             num_frames=self._episode_frames - frames_before,
-            life_lost=self._life_loss_ends and self._ale.lives() < lives_before,
         )
 
     def render(self) -> NDArray[np.uint8]:

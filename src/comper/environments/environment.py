@@ -37,8 +37,6 @@ class Step:
     """Whether the frame cap ended the episode, not the game."""
     num_frames: int
     """Frames of the game that this step took."""
-    life_lost: bool = False
-    """Whether a life was lost, and is to count as an end for what is learned; the episode goes on."""
 
     @property
     def is_last(self) -> bool:

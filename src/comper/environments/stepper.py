@@ -224,8 +224,9 @@ class ProcessStepper(Stepper):
         return Step(
             slot["frames"].copy(),
             reward=float(slot["reward"]),
+            terminated=bool(slot["terminated"]),
+            truncated=bool(slot["truncated"]),
             num_frames=int(slot["num_frames"]),
-            **{name: bool(slot[name]) for name in FLAGS},
         )
 
     def _ask(self, trial: int, verb: str, *arguments: Any) -> Any:
@@ -282,13 +283,10 @@ def _reserved_file(folder: Path, num_bytes: int) -> Path:
     return Path(name)
 
 
-FLAGS = ("terminated", "truncated", "life_lost")
-
-
 def _slot(info: EnvironmentInfo, observations_per_step: int) -> np.dtype[Any]:
     """Memory layout of one Step."""
     frames = (info.observation_dtype, (observations_per_step, *info.observation_shape))
-    fields = [("frames", *frames), ("reward", "f8"), ("num_frames", "i8"), *((name, "?") for name in FLAGS)]
+    fields = [("frames", *frames), ("reward", "f8"), ("num_frames", "i8"), ("terminated", "?"), ("truncated", "?")]
     return np.dtype(fields, align=True)
 
 
@@ -380,8 +378,8 @@ class _Worker:
             slot["frames"] = step.frames
             slot["reward"] = step.reward
             slot["num_frames"] = step.num_frames
-            for name in FLAGS:
-                slot[name] = getattr(step, name)
+            slot["terminated"] = step.terminated
+            slot["truncated"] = step.truncated
 
     def state_dict(self, trial: int) -> dict[str, Any]:
         return self._environments[trial].state_dict()

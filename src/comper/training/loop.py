@@ -141,13 +141,13 @@ class Loop:
         for trial, a, q_t, step in zip(running, actions.tolist(), q.tolist(), steps, strict=True):
             trial.latest_action = a
             s, s_next = trial.history.advance(step.frames)  # l. 9
-            transition = Transition(s, a, step.reward, s_next, step.terminated or step.life_lost)
-            self._agent.store(trial.number, transition, q_t, is_last=step.is_last or step.life_lost)  # l. 8
+            transition = Transition(s, a, step.reward, s_next, step.terminated)
+            self._agent.store(trial.number, transition, q_t, is_last=step.terminated or step.truncated)  # l. 8
         self.t += 1  # l. 10
         self._agent.learn(self.t, numbers)  # l. 11-25
         for trial, step in zip(running, steps, strict=True):
             trial.count(step)  # l. 26
-            if step.is_last:  # l. 27; A10: the frame cap ends an episode too
+            if step.terminated or step.truncated:  # l. 27; A10: the frame cap ends an episode too
                 self._end_episode(trial, truncated=not step.terminated)
 
     def _end_episode(self, trial: Trial, *, truncated: bool) -> None:

@@ -1,0 +1,126 @@
+"""Habits: what can be done without looking. An action held, a button pressed by turns, or any action at random. D7.
+
+In 20,000 steps a network hardly learns what a single press of a button is worth, but what a habit pays shows after some
+hundred steps. So whoever acts, the network or a habit, acts for a while, and is chosen by what it has paid: a bandit over
+behaviours, as Agent57 has one over policies (Badia et al. 2020, arXiv:2003.13350). Whatever acts, the network learns from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Habit = tuple[int, ...]
+"""Actions that are taken by turns; none: any action at random."""
+
+NETWORK = 0
+"""The behaviour that is no habit; the habits are numbered from 1."""
+HORIZON_STEPS = 1_000
+"""What a behaviour pays is its score until the game is over, at most for about so many steps."""
+NETWORKS_ROOT = 1 / 3
+"""The mth turn is the network's own with the probability 1 / m to this power, so that it learns from what it does."""
+FORGETTING = 0.9
+"""What counts of the times before when a behaviour has acted again: the network changes, and so does the game."""
+OPTIMISM = 0.5
+"""Standard errors by which a behaviour may be better than it has shown to be."""
+
+REWARD, STEPS, ENDS, SQUARES, TIMES = range(5)
+"""Columns of what a behaviour has paid: rewards, steps, ends of games, rewards² / steps of each time that it acted, times."""
+
+
+def habits_of(action_names: Sequence[str]) -> list[Habit]:
+    """Each action held; each action with FIRE and without it by turns, where names are a joystick's; any at random."""
+    from comper.networks.joystick import parts_of
+
+    parts = parts_of(action_names)
+    released = {(along, across): action for action, (along, across, fire) in enumerate(parts) if not fire}
+    pressed = {(along, across): action for action, (along, across, fire) in enumerate(parts) if fire}
+    by_turns = [(action, released[stick]) for stick, action in pressed.items() if stick in released]
+    return [*((action,) for action in range(len(action_names))), *by_turns, ()]
+
+
+class Habits:
+    """For T trials: who acts now, and what each behaviour has paid."""
+
+    def __init__(self, rngs: Sequence[np.random.Generator], action_names: Sequence[str], steps: int):
+        self._rngs, self._num_actions, self._steps = rngs, len(action_names), steps
+        self._habits = habits_of(action_names)
+        self._paid = np.zeros((len(rngs), 1 + len(self._habits), TIMES + 1))
+        self._num_times = [0] * len(rngs)
+        self._acting = [NETWORK] * len(rngs)
+        self._now = [(0.0, 0)] * len(rngs)  # rewards and steps of the behaviour that acts, since it began to
+
+    def action(self, trial: int) -> int | None:
+        """What the habit that acts does next; None: the network is to choose."""
+        _, steps = self._now[trial]
+        if not steps:
+            self._acting[trial] = self._choose(trial)
+        if self._acting[trial] == NETWORK:
+            return None
+        habit = self._habits[self._acting[trial] - 1]
+        return habit[steps % len(habit)] if habit else int(self._rngs[trial].integers(self._num_actions))
+
+    def acting(self, trial: int) -> int:
+        """Who acts: 0 is the network."""
+        return self._acting[trial]
+
+    def note(self, trial: int, reward: float, *, is_over: bool, is_last: bool) -> None:
+        """Count what an action has paid; after some steps, and when an episode ends, it is asked anew who acts."""
+        total, steps = self._now[trial][0] + reward, self._now[trial][1] + 1
+        self._now[trial] = (total, steps)
+        if steps < self._steps and not is_last:
+            return
+        paid = self._paid[trial, self._acting[trial]]
+        paid *= FORGETTING
+        paid += (total, steps, is_over, total**2 / steps, 1)
+        self._num_times[trial] += 1
+        self._now[trial] = (0.0, 0)
+
+    def _choose(self, trial: int) -> int:
+        """The network, less and less often; else a behaviour that never acted, or the one that may be the best."""
+        rng, paid = self._rngs[trial], self._paid[trial]
+        if rng.random() < (1 + self._num_times[trial]) ** -NETWORKS_ROOT:
+            return NETWORK
+        new = np.flatnonzero(paid[:, STEPS] == 0)
+        return int(rng.choice(new)) if len(new) else int(optimistic_values(paid, prior_steps=self._steps).argmax())
+
+    def state_dict(self, trial: int) -> dict[str, Any]:
+        """Who acts, and what each has paid; the generator is saved beside it."""
+        total, steps = self._now[trial]
+        return {
+            "paid": self._paid[trial].copy(),
+            "num_times": self._num_times[trial],
+            "acting": self._acting[trial],
+            "reward": total,
+            "steps": steps,
+        }
+
+    def load_state_dict(self, trial: int, state: dict[str, Any]) -> None:
+        """Read back what `state_dict` wrote."""
+        paid, reward = np.array(state["paid"], np.float64), float(state["reward"])
+        acting, steps, num_times = (int(state[name]) for name in ("acting", "steps", "num_times"))
+        is_whole = paid.shape == self._paid[trial].shape and np.isfinite(paid).all() and (paid[:, STEPS:] >= 0).all()
+        fits = is_whole and 0 <= acting <= len(self._habits) and 0 <= steps < self._steps and num_times >= 0
+        if not (fits and np.isfinite(reward)):
+            raise ValueError(f"what behaviours paid has shape {paid.shape}, and number {acting} acts for {steps} steps.")
+        self._paid[trial], self._num_times[trial], self._acting[trial] = paid, num_times, acting
+        self._now[trial] = (reward, steps)
+
+
+def optimistic_values(paid: NDArray[np.float64], *, prior_steps: int) -> NDArray[np.float64]:
+    """For each behaviour its score until the game is over, and how much higher it may be; `paid` has a row for each.
+
+    Each is taken to have acted for `prior_steps` more as all of them did together, so that nothing rests on a few steps.
+    """
+    reward, steps, ends, squares, times = paid.T
+    per_step = paid.sum(0) / steps.sum()
+    prior = prior_steps * per_step
+    values = (reward + prior[REWARD]) / ((steps + prior_steps) / HORIZON_STEPS + ends + prior[ENDS])
+    # Rewards of n steps have the variance n σ² around what their behaviour pays in n steps.
+    variance = (squares - reward**2 / steps).sum() / max(1.0, (times - 1).sum())
+    scale = 1 / (1 / HORIZON_STEPS + per_step[ENDS])
+    highest: NDArray[np.float64] = values + OPTIMISM * scale * np.sqrt(max(variance, 0.0) / steps)
+    return highest
