@@ -118,7 +118,7 @@ def test_comper_is_studied_in_the_same_tasks_with_the_same_budget_and_every_part
     for name, config in zip(graph_variants.ABLATIONS, changed, strict=True):
         parts = [key for key, value in vars(config).items() if value != getattr(before, key)]
         assert len(parts) == 1, f"{name} changes {parts}"
-    for stage in (*graph_variants.STAGES, *graph_variants.ATARI_STAGES):
+    for stage in (*graph_variants.STAGES, graph_variants.ATARI_STAGE):
         for population in graph_variants.populations(stage, small=False):
             settings_of(population.command)
 

@@ -4,7 +4,6 @@ python experiments/graph/variants.py                                  # comper, 
 python experiments/graph/variants.py --stage tune                     # which settings it should have, chosen before
 python experiments/graph/variants.py --stage ablations                # one part changed at a time, on three tasks
 python experiments/graph/variants.py --stage atari-tune               # candidates for Atari
-python experiments/graph/variants.py --stage habits                   # who acts, the network or a habit?
 python experiments/graph/variants.py --stage exploration              # how fast ε should fall
 python experiments/graph/variants.py --stage pace                     # the first steps with comper's own pace
 python experiments/graph/variants.py --stage dqn-pace                 # DQN with comper's own pace
@@ -149,10 +148,6 @@ PARTS, MIRROR, VIEWS = {"joystick": "shared"}, {"mirror": True}, {"average_views
 ALONE = {"joystick": "alone"}
 ALL_VIEWS = CHOSEN | ALONE | MIRROR | VIEWS
 """Experiment 22, whose candidates with a background are in commit 7aaf0d8."""
-TWO_UPDATES = ALL_VIEWS | {"updates_at_a_time": 2}
-HABITS = TWO_UPDATES | {"habit_steps": 100}
-SEEN_ACTION = {"show_action": True}
-"""Experiment 27."""
 FRESH = {"asked_states": 100_000}
 """The network is asked about every state before values travel."""
 LAYER_NORM, CLASSES = RESIDUAL | {"layer_norm": True}, RESIDUAL | {"value_classes": 51}
@@ -195,25 +190,18 @@ ATARI_TUNE: Agents = {
     "chosen-joystick-mirror-ensemble": ("comper", CHOSEN | PARTS | MIRROR | {"ensemble": 3}),
     "all-views": ("comper", ALL_VIEWS),
     "all-views-brightest": ("comper", ALL_VIEWS | {"pooling": "max"}),
-    "all-views-2-updates": ("comper", TWO_UPDATES),
+    "all-views-2-updates": ("comper", ALL_VIEWS | {"updates_at_a_time": 2}),
     "all-views-classes": ("comper", ALL_VIEWS | {"value_classes": 51}),
     "all-views-larger-steps": ("comper", ALL_VIEWS | {"step_size": 0.00025}),
-    "foresight-1-2-updates": ("comper", TWO_UPDATES | {"foresight_steps": 1}),
+    "foresight-1-2-updates": ("comper", ALL_VIEWS | {"updates_at_a_time": 2, "foresight_steps": 1}),
     "foresight-3": ("comper", ALL_VIEWS | {"foresight_steps": 3}),
-    "residual-all-views-2-updates": ("comper", TWO_UPDATES | RESIDUAL),
-    "habits": ("comper", HABITS),
-    "habits-seen-action": ("comper", HABITS | SEEN_ACTION),
+    "residual-all-views-2-updates": ("comper", ALL_VIEWS | RESIDUAL | {"updates_at_a_time": 2}),
     "chosen-residual-layer-norm": ("comper", CHOSEN | LAYER_NORM),
     "chosen-residual-classes": ("comper", CHOSEN | CLASSES),
     "residual": ("comper", SHIFTS | RESIDUAL),
     "residual-discount-0.97": ("comper", SHIFTS | RESIDUAL | NEAR),
     "residual-discount-0.97-less-random": ("comper", SHIFTS | RESIDUAL | NEAR | LESS_RANDOM),
 }
-
-
-HABIT_GAMES = ("demon_attack", "centipede")
-"""In which habits score more than the network learns."""
-HABIT_AGENTS: Agents = {name: ATARI_TUNE[name] for name in ("all-views-2-updates", "habits", "habits-seen-action")}
 
 
 class Stage(NamedTuple):
@@ -243,25 +231,21 @@ STAGES = {
     "foresight": Stage(FORESIGHT, MIRROR_TASKS, seeds=range(100, 104)),
     "default-epsilon": Stage(DEFAULT_EPSILON, DEFAULT_EPSILON_TASKS, frames=100_000),
 }
-ATARI_STAGES = {
-    "atari-tune": (ATARI_TUNE, STAGE_1_GAMES),
-    "habits": (HABIT_AGENTS, HABIT_GAMES),
-}
+ATARI_STAGE = "atari-tune"
 
 
-def atari_tune(stage: str) -> list[Population]:
+def atari_tune() -> list[Population]:
     """Candidates for Atari, on games outside the paper's eight but for the one on which it tuned."""
-    agents, games = ATARI_STAGES[stage]
     return [
-        Population(games, agent, settings, TUNE_SEEDS, f"runs/{stage}/{name}", workers=2, processes=2)
-        for name, (agent, settings) in agents.items()
+        Population(STAGE_1_GAMES, agent, settings, TUNE_SEEDS, f"runs/atari-tune/{name}", workers=2, processes=2)
+        for name, (agent, settings) in ATARI_TUNE.items()
     ]
 
 
 def populations(stage: str, *, small: bool) -> list[Population]:
     """Every agent in every task of a stage; `small`: three tasks, three seeds, fewer frames."""
-    if stage in ATARI_STAGES:
-        return atari_tune(stage)
+    if stage == ATARI_STAGE:
+        return atari_tune()
     chosen = STAGES[stage]
     if small:
         chosen = chosen._replace(tasks=SMALL, seeds=range(3), frames=30_000)
@@ -273,7 +257,7 @@ def populations(stage: str, *, small: bool) -> list[Population]:
 def main() -> None:
     """Print the commands."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--stage", choices=(*STAGES, *ATARI_STAGES), default="study")
+    parser.add_argument("--stage", choices=(*STAGES, ATARI_STAGE), default="study")
     add_flags(parser)
     args = parser.parse_args()
     show(populations(args.stage, small=args.small), args)
