@@ -13,6 +13,7 @@ from comper.agents.habits import (
     FORGETTING,
     HORIZON_STEPS,
     NETWORK,
+    NETWORKS_OPTIMISM,
     OPTIMISM,
     REWARD,
     SQUARES,
@@ -167,7 +168,7 @@ def test_uncertain_values_may_be_higher_worked_out_by_hand() -> None:
     plain = [(20 + 6) / (200 / HORIZON_STEPS + 1), (10 + 6) / (500 / HORIZON_STEPS + 6)]
     # σ² = (6 - 4 + 1.25 - 0.25) / (0 + 3) = 1 per step; a score is worth 1 / (1/1,000 + 5/500) steps.
     scale = 1 / (1 / HORIZON_STEPS + 0.01)
-    expected = [plain[0] + OPTIMISM * scale / 10, plain[1] + OPTIMISM * scale / 20]
+    expected = [plain[0] + NETWORKS_OPTIMISM * scale / 10, plain[1] + OPTIMISM * scale / 20]
     np.testing.assert_allclose(optimistic_values(paid, prior_steps=100), expected)
 
 

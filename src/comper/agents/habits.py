@@ -25,7 +25,9 @@ NETWORKS_ROOT = 1 / 3
 FORGETTING = 0.9
 """What counts of the times before when a behaviour has acted again: the network changes, and so does the game."""
 OPTIMISM = 0.5
-"""Standard errors by which a behaviour may be better than it has shown to be."""
+"""Standard errors by which a habit may be better than it has shown to be."""
+NETWORKS_OPTIMISM = 2.0
+"""The same of the network, which gets better with what it learns."""
 
 REWARD, STEPS, ENDS, SQUARES, TIMES = range(5)
 """Columns of what a behaviour has paid: rewards, steps, ends of games, rewards² / steps of each time that it acted, times."""
@@ -122,5 +124,7 @@ def optimistic_values(paid: NDArray[np.float64], *, prior_steps: int) -> NDArray
     # Rewards of n steps have the variance n σ² around what their behaviour pays in n steps.
     variance = (squares - reward**2 / steps).sum() / max(1.0, (times - 1).sum())
     scale = 1 / (1 / HORIZON_STEPS + per_step[ENDS])
-    highest: NDArray[np.float64] = values + OPTIMISM * scale * np.sqrt(max(variance, 0.0) / steps)
+    optimism = np.full(len(paid), OPTIMISM)
+    optimism[NETWORK] = NETWORKS_OPTIMISM
+    highest: NDArray[np.float64] = values + optimism * scale * np.sqrt(max(variance, 0.0) / steps)
     return highest
