@@ -18,7 +18,6 @@ from comper.environments.emulator_state import has_form_of
 from comper.environments.environment import EnvironmentInfo, EnvironmentSettings, Family, Step, require, setting
 from comper.environments.floors import known_floor
 from comper.environments.games import available_games, find_game, import_ale, resolve_game, rom_checksum, rom_path
-from comper.environments.joystick_picture import NO_BANDS, joystick_bands
 from comper.environments.palette import palette, pooling_table
 from comper.errors import DamagedFileError, OutsideCodeError, import_library
 from comper.protocol import ACTION_NAMES, FRAME_SKIP, NUM_ACTIONS, num_scored_episodes
@@ -55,9 +54,6 @@ class AtariSettings(EnvironmentSettings):
         "height and width of an observation after the area resize, pixels",
         least=SMALLEST_SCREEN,
         most=4_096,
-    )
-    show_action: bool = setting(
-        False, "D7", "the last action is drawn below the picture, for agents that should know what they did", before=False
     )
 
     @property
@@ -103,15 +99,12 @@ class AtariEnvironment:
         self._pool = ScreenPooling(settings.pooling, num_rows=num_rows, screen_size=settings.screen_size)
         screen = (num_rows, num_columns)
         self._compiled_picture = compiled_picture(self._pool.table, screen, settings.screen_size, self._pool)
-        self._bands = joystick_bands(settings.screen_size) if settings.show_action else NO_BANDS
-        num_pixel_rows = settings.screen_size + self._bands.shape[1]
-        self._frames_shape = (observations_per_step, num_pixel_rows, settings.screen_size)
+        self._frames_shape = (observations_per_step, settings.screen_size, settings.screen_size)
         self._previous_screen, self._current_screen = np.zeros((2, num_rows, num_columns), np.uint8)
         self._observation = np.empty(self._frames_shape[1:], np.uint8)
         # Asking NumPy for an address takes longer than reading a screen.
         self._addresses = (self._previous_screen.ctypes.data, self._current_screen.ctypes.data)
         self._observation_address = self._observation.ctypes.data
-        self._picture, self._band = np.split(self._observation, [settings.screen_size])
         self._last_action = NOOP
         self._episode_frames = 0
         self._terminated = False
@@ -128,7 +121,7 @@ class AtariEnvironment:
         self._episode_frames = 0
         self._terminated = False
         self._is_playing = True
-        return self._observe(NOOP).copy()
+        return self._observe().copy()
 
     def step(self, action: int) -> Step:
         """Hold an action for `observations_per_step` observations, or until the episode ends."""
@@ -138,7 +131,7 @@ class AtariEnvironment:
         for k in range(self.observations_per_step):
             if self._is_playing:
                 reward += self._hold(action)
-                frames[k] = self._observe(action)
+                frames[k] = self._observe()
             else:
                 frames[k] = frames[k - 1]  # A8: the game ended on the way; the last observation stands for the missing ones
         return Step(
@@ -235,13 +228,11 @@ class AtariEnvironment:
         self._addresses = self._addresses[::-1]
         self._ale.getScreen(self._current_screen)
 
-    def _observe(self, action: int) -> NDArray[np.uint8]:
+    def _observe(self) -> NDArray[np.uint8]:
         """The observation, to be copied before the next one is made."""
         if self._compiled_picture is None:
-            self._picture[:] = self._pool(self._previous_screen, self._current_screen)
-        else:
-            self._compiled_picture.draw(*self._addresses, self._observation_address)
-        self._band[:] = self._bands[action]
+            return self._pool(self._previous_screen, self._current_screen)
+        self._compiled_picture.draw(*self._addresses, self._observation_address)
         return self._observation
 
     def _identity(self) -> dict[str, str]:

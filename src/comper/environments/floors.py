@@ -49,7 +49,7 @@ MAX_EPISODE_STEPS = 200_000
 NUM_PARTS = 3
 """Tasks that one measurement of 30 episodes is cut into, so that the cores have an equal share."""
 
-SEEN_BY_AGENTS = ("frame_skip", "pooling", "screen_size", "show_action", "view")
+SEEN_BY_AGENTS = ("frame_skip", "pooling", "screen_size", "view")
 """Settings of environments that change what an agent sees, not what a policy without eyes scores at a decision period."""
 
 ABOUT = (

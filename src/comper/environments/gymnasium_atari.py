@@ -42,12 +42,12 @@ class AtariGymnasium(gymnasium.Env[NDArray[np.uint8], np.int64]):
         self._game, self._settings = game, AtariSettings(**settings)
         self._num_frames, self._num_new = OBSERVATIONS[observation]
         self._history: deque[NDArray[np.uint8]] = deque(maxlen=self._num_frames)
+        side = self._settings.screen_size
+        shape = (side, side) if self._num_frames == 1 else (self._num_frames, side, side)
+        self.observation_space = gymnasium.spaces.Box(0, 255, shape, np.uint8)
         self.action_space = gymnasium.spaces.Discrete(NUM_ACTIONS)
         self.metadata = {**self.metadata, "render_fps": FRAMES_PER_SECOND // self._settings.frame_skip // self._num_new or 1}
         self._environment = self._make()
-        picture = self._environment.info.observation_shape
-        shape = picture if self._num_frames == 1 else (self._num_frames, *picture)
-        self.observation_space = gymnasium.spaces.Box(0, 255, shape, np.uint8)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
