@@ -21,7 +21,7 @@ from comper.agents.habits import (
     TIMES,
     Habits,
     habits_of,
-    optimistic_values,
+    values_of,
 )
 from comper.protocol import ACTION_NAMES
 
@@ -159,17 +159,18 @@ def test_values_are_scores_until_the_game_is_over_worked_out_by_hand() -> None:
     # Together 30 of reward, 300 steps, 3 ends; 100 steps more for each at that rate are 10 of reward and 1 end.
     paid = paid_by([(20.0, 100, 0, 4.0, 1), (10.0, 200, 3, 0.5, 2)])
     values = [(20 + 10) / (200 / HORIZON_STEPS + 0 + 1), (10 + 10) / (300 / HORIZON_STEPS + 3 + 1)]
+    found, higher = values_of(paid, prior_steps=100)
+    np.testing.assert_allclose(found, values)
     # Squares beyond what the means explain: 4 - 20²/100 = 0 and 0.5 - 10²/200 = 0; so nothing is uncertain.
-    np.testing.assert_allclose(optimistic_values(paid, prior_steps=100), values)
+    np.testing.assert_allclose(higher, 0, atol=1e-12)
 
 
 def test_uncertain_values_may_be_higher_worked_out_by_hand() -> None:
     paid = paid_by([(20.0, 100, 0, 6.0, 1), (10.0, 400, 5, 1.25, 4)])
-    plain = [(20 + 6) / (200 / HORIZON_STEPS + 1), (10 + 6) / (500 / HORIZON_STEPS + 6)]
     # σ² = (6 - 4 + 1.25 - 0.25) / (0 + 3) = 1 per step; a score is worth 1 / (1/1,000 + 5/500) steps.
     scale = 1 / (1 / HORIZON_STEPS + 0.01)
-    expected = [plain[0] + NETWORKS_OPTIMISM * scale / 10, plain[1] + OPTIMISM * scale / 20]
-    np.testing.assert_allclose(optimistic_values(paid, prior_steps=100), expected)
+    expected = [NETWORKS_OPTIMISM * scale / 10, OPTIMISM * scale / 20]
+    np.testing.assert_allclose(values_of(paid, prior_steps=100)[1], expected)
 
 
 def test_columns_have_their_names() -> None:
@@ -206,6 +207,52 @@ def test_a_saved_bandit_goes_on_as_it_would_have() -> None:
     ours, theirs = whole.state_dict(0), resumed.state_dict(0)
     np.testing.assert_array_equal(ours.pop("paid"), theirs.pop("paid"))
     assert ours == theirs
+
+
+def test_where_nothing_is_learned_any_more_the_best_behaviour_acts() -> None:
+    habits = made(steps=5, names=list(ACTION_NAMES))
+    assert habits.weights(0)["behaviour"].tolist() == [NETWORK], "not all have acted"
+    pressed, released = ACTION_NAMES.index("LEFTFIRE"), ACTION_NAMES.index("LEFT")
+    last: list[int | None] = [None]
+
+    def pays(action: int | None) -> float:
+        last.append(action)
+        return float(last[-2:] == [released, pressed])
+
+    for _ in range(300):
+        turn(habits, pays=pays)
+    played = made(steps=5, names=list(ACTION_NAMES))
+    played.load_weights(0, habits.weights(0))
+    assert [played.action(0) for _ in range(20)] == [pressed, released] * 10
+    played.load_weights(0, {"behaviour": np.array([NETWORK])})
+    assert [played.action(0) for _ in range(20)] == [None] * 20
+
+
+def test_a_network_that_paid_the_most_acts_for_good_without_its_optimism() -> None:
+    habits = made(steps=1)
+    state = habits.state_dict(0)
+    state["paid"][:] = [(10.0, 100, 0, 10.0, 10), (11.0, 100, 0, 10.0, 10), (1.0, 100, 0, 10.0, 10), (1.0, 100, 0, 10.0, 10)]
+    habits.load_state_dict(0, state)
+    assert habits.weights(0)["behaviour"].tolist() == [1]
+
+
+def test_weights_that_are_learned_on_with_leave_the_choice_open() -> None:
+    habits = made(steps=4)
+    habits.load_weights(0, {"behaviour": np.array([2])})
+    assert habits.action(0) == 1
+    habits.note(0, 1.0, is_over=False, is_last=False)
+    assert habits.state_dict(0)["steps"] == 1
+    for _ in range(3):
+        habits.action(0)
+        habits.note(0, 1.0, is_over=False, is_last=False)
+    np.testing.assert_allclose(habits.state_dict(0)["paid"][2], [4.0, 4, 0, 4, 1])
+    assert turn(habits)[1] != [], "and it is asked anew who acts"
+
+
+def test_a_behaviour_that_there_is_not_is_refused() -> None:
+    for behaviour in (4, -1):
+        with pytest.raises(ValueError, match=f"behaviour {behaviour} is to act, of 4"):
+            made().load_weights(0, {"behaviour": np.array([behaviour])})
 
 
 def test_a_saved_state_is_not_changed_by_what_comes_after() -> None:

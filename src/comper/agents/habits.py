@@ -7,7 +7,7 @@ behaviours, as Agent57 has one over policies (Badia et al. 2020, arXiv:2003.1335
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -54,11 +54,14 @@ class Habits:
         self._num_times = [0] * len(rngs)
         self._acting = [NETWORK] * len(rngs)
         self._now = [(0.0, 0)] * len(rngs)  # rewards and steps of the behaviour that acts, since it began to
+        self._is_settled = [False] * len(rngs)  # whether the best one acts for good, because nothing is learned any more
 
     def action(self, trial: int) -> int | None:
         """What the habit that acts does next; None: the network is to choose."""
-        _, steps = self._now[trial]
-        if not steps:
+        total, steps = self._now[trial]
+        if self._is_settled[trial]:
+            self._now[trial] = (total, steps + 1)
+        elif not steps:
             self._acting[trial] = self._choose(trial)
         if self._acting[trial] == NETWORK:
             return None
@@ -71,6 +74,8 @@ class Habits:
 
     def note(self, trial: int, reward: float, *, is_over: bool, is_last: bool) -> None:
         """Count what an action has paid; after some steps, and when an episode ends, it is asked anew who acts."""
+        if self._is_settled[trial]:  # weights were taken over, to go on learning with them
+            self._is_settled[trial], self._now[trial] = False, (0.0, 0)
         total, steps = self._now[trial][0] + reward, self._now[trial][1] + 1
         self._now[trial] = (total, steps)
         if steps < self._steps and not is_last:
@@ -87,7 +92,20 @@ class Habits:
         if rng.random() < (1 + self._num_times[trial]) ** -NETWORKS_ROOT:
             return NETWORK
         new = np.flatnonzero(paid[:, STEPS] == 0)
-        return int(rng.choice(new)) if len(new) else int(optimistic_values(paid, prior_steps=self._steps).argmax())
+        return int(rng.choice(new)) if len(new) else int(np.sum(values_of(paid, prior_steps=self._steps), 0).argmax())
+
+    def weights(self, trial: int) -> dict[str, Any]:
+        """Who is to act where nothing is learned any more: the one that has paid the most."""
+        paid = self._paid[trial]
+        best = values_of(paid, prior_steps=self._steps)[0].argmax() if paid[:, STEPS].all() else NETWORK
+        return {"behaviour": np.array([best], np.int64)}
+
+    def load_weights(self, trial: int, weights: Mapping[str, Any]) -> None:
+        """Take over what `weights` returned: that behaviour acts until something is learned again."""
+        (behaviour,) = (int(number) for number in weights["behaviour"])
+        if not 0 <= behaviour <= len(self._habits):
+            raise ValueError(f"behaviour {behaviour} is to act, of {1 + len(self._habits)}.")
+        self._acting[trial], self._is_settled[trial] = behaviour, True
 
     def state_dict(self, trial: int) -> dict[str, Any]:
         """Who acts, and what each has paid; the generator is saved beside it."""
@@ -112,7 +130,7 @@ class Habits:
         self._now[trial] = (reward, steps)
 
 
-def optimistic_values(paid: NDArray[np.float64], *, prior_steps: int) -> NDArray[np.float64]:
+def values_of(paid: NDArray[np.float64], *, prior_steps: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """For each behaviour its score until the game is over, and how much higher it may be; `paid` has a row for each.
 
     Each is taken to have acted for `prior_steps` more as all of them did together, so that nothing rests on a few steps.
@@ -126,5 +144,4 @@ def optimistic_values(paid: NDArray[np.float64], *, prior_steps: int) -> NDArray
     scale = 1 / (1 / HORIZON_STEPS + per_step[ENDS])
     optimism = np.full(len(paid), OPTIMISM)
     optimism[NETWORK] = NETWORKS_OPTIMISM
-    highest: NDArray[np.float64] = values + optimism * scale * np.sqrt(max(variance, 0.0) / steps)
-    return highest
+    return values, optimism * scale * np.sqrt(max(variance, 0.0) / steps)
