@@ -130,6 +130,7 @@ def test_every_behaviour_acts_before_one_acts_for_having_paid() -> None:
         order = [turn(habits, pays=lambda action: 1.0 if action == 0 else 0.0)[0] for _ in range(60)]
         first = [acting for acting in order if acting != NETWORK][:9]
         assert sorted(first) == list(range(1, 10)), order
+        assert first != sorted(first), "in any order"
 
 
 def test_the_best_habit_acts_most_and_the_network_ever_less() -> None:
@@ -173,6 +174,13 @@ def test_uncertain_values_may_be_higher_worked_out_by_hand() -> None:
     np.testing.assert_allclose(values_of(paid, prior_steps=100)[1], expected)
 
 
+def test_nothing_rests_on_a_few_steps() -> None:
+    habits = made(steps=100)
+    paid = paid_by([(0.0, 100, 0, 0, 1), (2.0, 1, 0, 4, 1), (100.0, 100, 0, 100, 1), (0.0, 100, 0, 0, 1)])
+    habits.load_state_dict(0, habits.state_dict(0) | {"paid": paid, "num_times": 10**9})
+    assert habits.action(0) == 1, "two in one step may be chance, a hundred in a hundred is not"
+
+
 def test_columns_have_their_names() -> None:
     assert [REWARD, STEPS, ENDS, SQUARES, TIMES] == [0, 1, 2, 3, 4]
 
@@ -189,6 +197,10 @@ def test_trials_do_not_disturb_each_other() -> None:
         return seen
 
     assert order([1]) == order([0, 1, 2])
+    habits = Habits([np.random.default_rng(seed) for seed in range(2)], TWO, 1)
+    habits.action(1)
+    habits.note(1, 1.0, is_over=False, is_last=False)
+    assert [habits.state_dict(trial)["paid"].sum() for trial in (0, 1)] == [0.0, 4.0]
 
 
 def test_a_saved_bandit_goes_on_as_it_would_have() -> None:
@@ -211,7 +223,11 @@ def test_a_saved_bandit_goes_on_as_it_would_have() -> None:
 
 def test_where_nothing_is_learned_any_more_the_best_behaviour_acts() -> None:
     habits = made(steps=5, names=list(ACTION_NAMES))
+    assert habits.weights(0)["behaviour"].tolist() == [NETWORK], "none has acted"
+    while not habits.state_dict(0)["paid"][3, STEPS]:
+        turn(habits, pays=lambda action: 1.0)
     assert habits.weights(0)["behaviour"].tolist() == [NETWORK], "not all have acted"
+    habits = made(steps=5, names=list(ACTION_NAMES))
     pressed, released = ACTION_NAMES.index("LEFTFIRE"), ACTION_NAMES.index("LEFT")
     last: list[int | None] = [None]
 

@@ -172,7 +172,7 @@ GRAPH = of(
     ("a button is held", "habit[steps % len(habit)]", "habit[0]"),
     ("pressed without a stick to let go", "if stick in released]", "if released]"),
     ("chance is no habit", "*by_turns, ()]", "*by_turns]"),
-    ("asked anew at every step", "        if not steps:\n            self._acting", "        if True:\n            self._acting"),
+    ("asked anew at every step", "        elif not steps:", "        elif True:"),
     ("an episode does not end a turn", "if steps < self._steps and not is_last:", "if steps < self._steps:"),
     ("turns have no end", "if steps < self._steps and not is_last:", "if not is_last:"),
     ("nothing is forgotten", "        paid *= FORGETTING\n", ""),
