@@ -30,7 +30,8 @@ from comper.environments.floors import NUM_EPISODES, SCREENING_EPISODES, load_fl
 from comper.protocol import ACTION_NAMES, num_scored_episodes
 
 FRAMES = 100_000
-HABIT_STEPS = 100
+HABIT_STEPS, NETWORK_STEPS = 50, 20_000
+"""As in experiment 27's last candidate."""
 PRESSED = {name: ("" if name == "NOOP" else name) + "FIRE" for name in ACTION_NAMES if "FIRE" not in name}
 """Each position of the stick, and the same with the button pressed."""
 
@@ -68,7 +69,7 @@ def by_turns(game: str) -> Row:
 def alone(game: str, seed: int) -> Row:
     """The score of one trial of the bandit over habits without a network."""
     rng = np.random.default_rng(seed)
-    habits = Habits([rng], ACTION_NAMES, HABIT_STEPS)
+    habits = Habits([rng], ACTION_NAMES, steps=HABIT_STEPS, network_steps=NETWORK_STEPS)
     environment = AtariEnvironment(game, rng=np.random.default_rng(1_000 + seed))
     scores: list[float] = []
     played = 0

@@ -67,6 +67,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "refresh_period_steps": 20,
         "held_steps": 50,
         "habit_steps": 7,
+        "habit_network_steps": 60,
         "replay": "surprise",
         "double": True,
         "epsilon_decay_frames": 100_000,

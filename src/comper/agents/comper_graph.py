@@ -124,6 +124,13 @@ class GraphConfig(AgentConfig):
         most=100_000,
         before=0,
     )
+    habit_network_steps: int = setting(
+        20_000,
+        "D7",
+        "with habit_steps: agent steps over which the share of turns that are the network's own falls from 1 to 0",
+        most=10**9,
+        before=20_000,
+    )
     act_with: str = setting(
         "graph",
         "D7",
@@ -293,7 +300,9 @@ class GraphAgent(Agent):
         self.habits = None
         if config.habit_steps:
             exploration = [trial.exploration for trial in trials]
-            self.habits = parts["habits"] = Habits(exploration, task.action_names, config.habit_steps)
+            self.habits = parts["habits"] = Habits(
+                exploration, task.action_names, steps=config.habit_steps, network_steps=config.habit_network_steps
+            )
         if config.targets == "graph":
             self.graphs = TransitionGraphs([_graph(config, task, trial) for trial in trials], self._sampling)
             self.parts = {**parts, "graph": self.graphs}
