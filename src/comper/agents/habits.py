@@ -94,16 +94,19 @@ class Habits:
 
     def weights(self, trial: int) -> dict[str, Any]:
         """Who is to act where nothing is learned any more: the one that has paid the most."""
-        paid = self._paid[trial]
-        best = values_of(paid, prior_steps=self._steps)[0].argmax() if paid[:, STEPS].all() else NETWORK
+        paid, best = self._paid[trial], NETWORK
+        if self._is_settled[trial]:
+            best = self._acting[trial]
+        elif paid[:, STEPS].all():
+            best = int(values_of(paid, prior_steps=self._steps)[0].argmax())
         return {"behaviour": np.array([best], np.int64)}
 
     def load_weights(self, trial: int, weights: Mapping[str, Any]) -> None:
         """Take over what `weights` returned: that behaviour acts until something is learned again."""
-        (behaviour,) = (int(number) for number in weights["behaviour"])
-        if not 0 <= behaviour <= len(self._habits):
-            raise ValueError(f"behaviour {behaviour} is to act, of {1 + len(self._habits)}.")
-        self._acting[trial], self._is_settled[trial] = behaviour, True
+        behaviour = np.asarray(weights.get("behaviour", -1))
+        if behaviour.shape != (1,) or not 0 <= behaviour[0] <= len(self._habits):
+            raise ValueError("the saved weights are of another network: they name no behaviour that this agent has")
+        self._acting[trial], self._is_settled[trial] = int(behaviour[0]), True
 
     def state_dict(self, trial: int) -> dict[str, Any]:
         """Who acts, and what each has paid; the generator is saved beside it."""
@@ -114,6 +117,7 @@ class Habits:
             "acting": self._acting[trial],
             "reward": total,
             "steps": steps,
+            "weights": self.weights(trial),
         }
 
     def load_state_dict(self, trial: int, state: dict[str, Any]) -> None:
