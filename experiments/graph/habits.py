@@ -4,7 +4,7 @@ python experiments/graph/habits.py asteroids demon_attack --out results/graph/ha
 
 `by_turns.csv`: a button that is held shoots once in some games, so each of the joystick's nine positions is played with FIRE
 at every second step; the best by two episodes is played on 30 more, as the floors are measured.
-`alone.csv`: trials of 100,000 frames in which the bandit over habits (`agents/habits.py`) chooses as in `comper`, but no
+`alone.csv`: trials of 100,000 frames in which the bandit over habits (`learners/habits.py`) chooses as in `comper`, but no
 network acts: where `comper` lets its network act, any action is taken. Scores by the paper's rule.
 """
 
@@ -23,10 +23,10 @@ sys.path.append(str(Path(__file__).parents[2]))
 
 from experiments.study_tables import Row, exit_code_of, write_csv
 
-from comper.agents.habits import Habits
 from comper.environments.atari import AtariEnvironment
 from comper.environments.environment import Step
 from comper.environments.floors import NUM_EPISODES, SCREENING_EPISODES, load_floors
+from comper.learners.habits import Habits
 from comper.protocol import ACTION_NAMES, num_scored_episodes
 
 FRAMES = 100_000

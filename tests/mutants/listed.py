@@ -168,7 +168,7 @@ GRAPH = of(
     ("lenders take no memory", "num_states * (8 * num_lenders + features)", "num_states * features"),
     ("loans take no memory", "2 * features + 2 * num_lenders * BYTES_PER_LOAN", "2 * features"),
 ) + of(
-    "agents/habits.py", "agents/test_habits.py",
+    "learners/habits.py", "learners/test_habits.py",
     ("a button is held", "habit[steps % len(habit)]", "habit[0]"),
     ("pressed without a stick to let go", "if stick in released]", "if released]"),
     ("chance is no habit", "*by_turns, ()]", "*by_turns]"),

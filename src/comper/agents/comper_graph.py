@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from comper.agents.agent import Agent, AgentSpec, MemoryEstimate, NetworkFactory, Part, Task, TrialSetup
-from comper.agents.habits import Habits
 from comper.errors import UsageError
 from comper.memory.graph import BYTES_PER_EDGE, Replay, TransitionGraph, TransitionGraphs, TriedActions
 from comper.memory.lending import feature_type, needed_bytes, num_features
@@ -275,6 +274,7 @@ class GraphAgent(Agent):
 
     def __init__(self, config: GraphConfig, task: Task, trials: Sequence[TrialSetup], *, device: torch.device):
         from comper.learners.frame_bank import FrameBank
+        from comper.learners.habits import Habits
         from comper.learners.optimisers import Adam
         from comper.learners.pictures import Pictures
         from comper.learners.value_regression import ValueLearner

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from comper.agents.habits import (
+from comper.learners.habits import (
     ENDS,
     FORGETTING,
     HORIZON_STEPS,

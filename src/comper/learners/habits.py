@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from comper.networks.joystick import parts_of
+
 Habit = tuple[int, ...]
 """Actions that are taken by turns; none: any action at random."""
 
@@ -32,8 +34,6 @@ REWARD, STEPS, ENDS, SQUARES, TIMES = range(5)
 
 def habits_of(action_names: Sequence[str]) -> list[Habit]:
     """Each action held; each action with FIRE and without it by turns, where names are a joystick's; any at random."""
-    from comper.networks.joystick import parts_of
-
     parts = parts_of(action_names)
     released = {(along, across): action for action, (along, across, fire) in enumerate(parts) if not fire}
     pressed = {(along, across): action for action, (along, across, fire) in enumerate(parts) if fire}
