@@ -4,8 +4,10 @@ python experiments/graph/habits.py asteroids demon_attack --out results/graph/ha
 
 `by_turns.csv`: a button that is held shoots once in some games, so each of the joystick's nine positions is played with FIRE
 at every second step; the best by two episodes is played on 30 more, as the floors are measured.
-`alone.csv`: trials of 100,000 frames in which the bandit over habits (`learners/habits.py`) chooses as in `comper`, but no
-network acts: where `comper` lets its network act, any action is taken. Scores by the paper's rule.
+`presses.csv`: what a single press is worth, in random play: the mean return, γ = 0.97 and rewards clipped, where the button
+was pressed or let go of (`changed`), and where it stayed as it was (`same`), with the standard deviation of a return.
+`alone.csv`: trials of 100,000 frames in which the bandit over habits (`learners/habits.py`) chooses from the first step to
+the last, and no network acts: any action stands for it. Scores by the paper's rule.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from itertools import product
+from itertools import accumulate, product
 from pathlib import Path
 
 import numpy as np
@@ -30,8 +32,9 @@ from comper.learners.habits import Habits
 from comper.protocol import ACTION_NAMES, num_scored_episodes
 
 FRAMES = 100_000
-HABIT_STEPS, NETWORK_STEPS = 50, 20_000
-"""As in experiment 27's last candidate."""
+RANDOM_STEPS, DISCOUNT = 40_000, 0.97
+HABIT_STEPS = 100
+"""As in the runs of experiment 27 on the eight games."""
 PRESSED = {name: ("" if name == "NOOP" else name) + "FIRE" for name in ACTION_NAMES if "FIRE" not in name}
 """Each position of the stick, and the same with the button pressed."""
 
@@ -66,10 +69,34 @@ def by_turns(game: str) -> Row:
     return {"game": game, "by_turns": f"{PRESSED[best]}, {best}", "score": round(score, 1), "floor": load_floors().value(game)}
 
 
+def presses(game: str) -> Row:
+    """The worth of a single press of the button, or of letting go of it, where everything else is random."""
+    rng = np.random.default_rng(0)
+    environment = AtariEnvironment(game, rng=np.random.default_rng(1))
+    is_changed: list[bool] = []
+    rewards: list[float] = []
+    returns: list[float] = []
+    is_pressed = [False]
+
+    def next_action() -> int:
+        action = int(rng.integers(len(ACTION_NAMES)))
+        is_pressed.append("FIRE" in ACTION_NAMES[action])
+        is_changed.append(is_pressed[-1] != is_pressed[-2])
+        return action
+
+    while len(returns) < RANDOM_STEPS:
+        rewards.clear()
+        episode(environment, next_action, lambda step: rewards.append(float(np.clip(step.reward, -1, 1))))
+        returns += reversed(list(accumulate(reversed(rewards), lambda following, reward: reward + DISCOUNT * following)))
+    worth, changed = np.array(returns), np.array(is_changed)
+    row = {"changed": worth[changed].mean(), "same": worth[~changed].mean(), "deviation": worth.std()}
+    return {"game": game, "steps": len(worth)} | {name: round(float(value), 4) for name, value in row.items()}
+
+
 def alone(game: str, seed: int) -> Row:
     """The score of one trial of the bandit over habits without a network."""
     rng = np.random.default_rng(seed)
-    habits = Habits([rng], ACTION_NAMES, steps=HABIT_STEPS, network_steps=NETWORK_STEPS)
+    habits = Habits([rng], ACTION_NAMES, steps=HABIT_STEPS, network_steps=1)
     environment = AtariEnvironment(game, rng=np.random.default_rng(1_000 + seed))
     scores: list[float] = []
     played = 0
@@ -93,6 +120,7 @@ def analyse(args: argparse.Namespace) -> Iterator[str]:
     """Play side by side, one process for each core, and write the tables."""
     with ProcessPoolExecutor() as pool:
         turns = list(pool.map(by_turns, args.games))
+        write_csv(args.out / "presses.csv", list(pool.map(presses, args.games)))
         trials = list(pool.map(alone, *zip(*product(args.games, range(args.trials)), strict=True)))
     write_csv(args.out / "by_turns.csv", turns)
     write_csv(args.out / "alone.csv", trials)

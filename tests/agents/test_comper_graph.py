@@ -228,7 +228,7 @@ def test_random_actions_are_held_with_heavy_tails_and_let_go_at_the_end_of_an_ep
     held.load_state_dict(0, {"held": [7, 30]})
     assert held.state_dict(0) == {"held": [7, 30]}
     assert held.choose(0, np.array([0, 1], np.float32), 0.0) == 7
-    held.end_episode(0)
+    held.let_go(0)
     assert held.choose(0, np.array([0, 1], np.float32), 0.0) == 1
 
 
@@ -275,6 +275,25 @@ def test_what_behaviours_pay_is_the_score_not_what_is_learned_from() -> None:
     traced.agent.act(np.array([[traced.states[0]]]), [0.0], [0])
     traced.store(2, 1, 0.0, 3, terminal=True)
     assert traced.agent.state_dict(0)["habits"]["paid"][:, 2].sum() == 1.0
+
+
+def test_a_held_action_is_let_go_of_when_a_habit_acts() -> None:
+    traced = Traced(habit_steps=4, held_steps=50)
+    traced.agent.explorer.load_state_dict(0, {"held": [1, 30]})
+    state = traced.agent.state_dict(0)["habits"]
+    for acting, held in ((0, [1, 29]), (1, [0, 0])):
+        traced.agent.habits.load_state_dict(0, state | {"acting": acting, "steps": 1})
+        traced.agent.act(np.array([[traced.states[0]]]), [0.0], [0])
+        assert traced.agent.state_dict(0)["explorer"] == {"held": held}
+
+
+def test_habits_must_have_the_time_to_be_tried() -> None:
+    task = Task((84, 84), np.dtype(np.uint8), "pixels", ("a", "b", "c", "d"))
+    GraphAgent.check(GraphConfig(habit_steps=10, habit_network_steps=100), task)
+    with pytest.raises(
+        UsageError, match=r"to try every habit once takes 50 steps, and habit_network_steps = 99 leaves them 49"
+    ):
+        GraphAgent.check(GraphConfig(habit_steps=10, habit_network_steps=99), task)
 
 
 def test_without_habits_nothing_of_them_is_saved() -> None:

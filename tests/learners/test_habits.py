@@ -9,15 +9,11 @@ import numpy as np
 import pytest
 
 from comper.learners.habits import (
-    ENDS,
     FORGETTING,
     HORIZON_STEPS,
     NETWORK,
     OPTIMISM,
-    REWARD,
-    SQUARES,
     STEPS,
-    TIMES,
     Habits,
     habits_of,
     values_of,
@@ -180,10 +176,6 @@ def test_nothing_rests_on_a_few_steps() -> None:
     assert habits.action(0) == 1, "two in one step may be chance, a hundred in a hundred is not"
 
 
-def test_columns_have_their_names() -> None:
-    assert [REWARD, STEPS, ENDS, SQUARES, TIMES] == [0, 1, 2, 3, 4]
-
-
 def test_trials_do_not_disturb_each_other() -> None:
     def order(numbers: list[int]) -> list[int]:
         habits = Habits([np.random.default_rng(seed) for seed in range(3)], TWO, steps=2, network_steps=100)
@@ -242,6 +234,22 @@ def test_where_nothing_is_learned_any_more_the_best_behaviour_acts() -> None:
     assert [played.action(0) for _ in range(20)] == [pressed, released] * 10
     played.load_weights(0, {"behaviour": np.array([NETWORK])})
     assert [played.action(0) for _ in range(20)] == [None] * 20
+
+
+def test_a_habit_that_acts_for_good_leaves_room_for_chance() -> None:
+    habits = made(names=list("abcdefghij"))
+    habits.load_weights(0, {"behaviour": np.array([3])})
+    others = np.mean([habits.action(0, 0.5) != 2 for _ in range(4_000)])
+    assert others == pytest.approx(0.5 * 0.9, abs=0.03)
+    assert {habits.action(0, 0.0) for _ in range(50)} == {2}
+    habits.load_weights(0, {"behaviour": np.array([NETWORK])})
+    assert {habits.action(0, 1.0) for _ in range(50)} == {None}, "the network has its own ε"
+
+
+def test_a_habit_that_is_tried_is_tried_without_chance() -> None:
+    habits = made(steps=50)
+    habits.load_state_dict(0, habits.state_dict(0) | {"acting": 2, "steps": 1})
+    assert {habits.action(0, 1.0) for _ in range(50)} == {1}
 
 
 def test_a_network_that_paid_the_most_acts_for_good_without_its_optimism() -> None:

@@ -22,6 +22,7 @@ from comper.environments.families import find_environment
 from comper.environments.floors import ConstantFloor, Floor, Floors, RandomFloor, save_floors
 from comper.environments.minigrid import MiniGridSettings
 from comper.errors import DivergedError, OutsideCodeError, StoppedError, UsageError
+from comper.learners.habits import Habits
 from comper.memory.known_values import KnownValues
 from comper.runs.files import digest, sealed
 from comper.runs.folder import MANIFEST_FILE, WEIGHTS_FILE
@@ -388,6 +389,20 @@ def test_a_policy_plays_in_a_plain_gymnasium_loop(name: str, tmp_path: Path) -> 
         assert np.array_equal(policy.q_values(3), policy.q_values(np.arange(16) == 3))
         with pytest.raises(ValueError, match="observation 99: expected 0 to 15"):
             policy.predict(99)
+
+
+def test_a_policy_acts_by_the_habit_that_has_paid_the_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    saved = {"behaviour": np.array([2])}  # the second action, held
+    monkeypatch.setattr(Habits, "weights", lambda habits, trial: saved)
+    (run,) = train("gym:CartPole-v1", "comper", frames=60, habit_steps=3, out=tmp_path, **QUICK)
+    monkeypatch.undo()
+    policy = load(run, device="cpu")
+    assert [policy.predict(np.zeros(4, np.float32)) for _ in range(20)] == [1] * 20
+    assert {policy.predict(np.zeros(4, np.float32), epsilon=1.0) for _ in range(40)} == {0, 1}
+    assert not policy.has_q_values
+    with pytest.raises(UsageError, match="The agent comper has no Q-values, or does not act by them"):
+        policy.q_values()
+    assert 8 <= evaluate(run, episodes=3, epsilon=0.0, device="cpu", show_progress=False).mean <= 11
 
 
 def test_an_agent_without_q_values_says_so(tmp_path: Path) -> None:

@@ -173,6 +173,10 @@ class Agent(ABC):
         values: NDArray[np.float32] = learner.values(states[:, None], trials)[:, 0].cpu().numpy()
         return values
 
+    def acts_by_values(self, trial: int) -> bool:
+        """Whether its Q-values say what it does."""
+        return "q_network" in self.parts or type(self).q_values is not Agent.q_values
+
     # What is asked before an agent is made and anything is written.
 
     @classmethod  # noqa: B027 -- may do nothing

@@ -118,7 +118,7 @@ class GraphConfig(AgentConfig):
         0,
         "D7",
         "for so many steps at a time the network acts, or a habit (an action held, FIRE by turns, any action at random), "
-        "whichever has paid more; 0: the network alone",
+        "whichever has paid the most; 0: the network alone",
         least=0,
         most=100_000,
         before=0,
@@ -126,7 +126,8 @@ class GraphConfig(AgentConfig):
     habit_network_steps: int = setting(
         20_000,
         "D7",
-        "with habit_steps: agent steps over which the share of turns that are the network's own falls from 1 to 0",
+        "with habit_steps: agent steps over which turns that are kept for the network fall from all to none; "
+        "in the others the network acts where it has paid the most",
         most=10**9,
         before=20_000,
     )
@@ -251,7 +252,7 @@ class HeldExploration:
         counts = tries()
         return int(rng.choice(np.flatnonzero(counts == counts.min())))
 
-    def end_episode(self, trial: int) -> None:
+    def let_go(self, trial: int) -> None:
         """Hold nothing any longer."""
         self._held[trial] = (0, 0)
 
@@ -322,7 +323,7 @@ class GraphAgent(Agent):
         self, states: NDArray[np.int64], epsilon: Sequence[float], trials: Sequence[int]
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """ε-greedy by the network's values, or the graph's where it has some; or what a habit does."""
-        habitual = [self.habits.action(i) for i in trials] if self.habits else [None] * len(trials)
+        habitual = self._habitual(epsilon, trials)
         asked = [row for row, action in enumerate(habitual) if action is None]
         q = np.zeros((len(trials), self._num_actions), np.float32)
         if asked:
@@ -332,6 +333,20 @@ class GraphAgent(Agent):
             for row, action in enumerate(habitual)
         ]
         return np.array(chosen), q[np.arange(len(chosen)), chosen]
+
+    def _habitual(self, epsilon: Sequence[float], trials: Sequence[int]) -> list[int | None]:
+        """For each trial what a habit does; None where the network acts. An action that was held is let go of by a habit."""
+        if not self.habits:
+            return [None] * len(trials)
+        actions = [self.habits.action(i, e) for i, e in zip(trials, epsilon, strict=True)]
+        for trial, action in zip(trials, actions, strict=True):
+            if action is not None:
+                self.explorer.let_go(trial)
+        return actions
+
+    def acts_by_values(self, trial: int) -> bool:
+        """Whether the network or the graph acts, not a habit."""
+        return not self.habits or not self.habits.acting(trial)
 
     def q_values(self, states: NDArray[np.int64], trials: Sequence[int]) -> NDArray[np.float32]:
         """The values by which the agent acts; the network is not asked if the graph knows every action of all these states."""
@@ -386,7 +401,7 @@ class GraphAgent(Agent):
         if self.habits:
             self.habits.note(trial, transition.r, is_over=transition.is_terminal, is_last=is_last)
         if is_last:
-            self.explorer.end_episode(trial)
+            self.explorer.let_go(trial)
 
     def learn(self, t: int, trials: Sequence[int]) -> None:
         """Every few hundred steps values travel over the graph; every few steps the network is fitted to them."""
@@ -529,6 +544,8 @@ class GraphAgent(Agent):
                 "average_views, which is on by default in Atari games, needs pictures that are moved or mirrored: "
                 "use --average-views false, --shift-pixels 4 or --mirror true."
             )
+        if config.habit_steps:
+            _check_habits(config, task)
         if config.layer_norm and not config.residual_width:
             raise UsageError("layer_norm is for the residual network: use --residual-width 1 with it.")
         if config.foresight_steps:
@@ -574,6 +591,18 @@ class GraphAgent(Agent):
             held, at_work = needed_bytes(features, config.num_lenders, config.memory_sets)
             tables, batch = tables + held, batch + at_work
         return MemoryEstimate(config.memory_sets, tables, 4 * weights, batch)
+
+
+def _check_habits(config: GraphConfig, task: Task) -> None:
+    """Refuse habits that could not all be tried in the turns that are theirs while those of the network run out."""
+    from comper.learners.habits import habits_of
+
+    needed, theirs = config.habit_steps * len(habits_of(task.action_names)), config.habit_network_steps // 2
+    if needed > theirs:
+        raise UsageError(
+            f"habit_steps = {config.habit_steps}: to try every habit once takes {needed:,} steps, and habit_network_steps = "
+            f"{config.habit_network_steps:,} leaves them {theirs:,}. Make one smaller or the other larger."
+        )
 
 
 def _check_foresight(config: GraphConfig, task: Task) -> None:

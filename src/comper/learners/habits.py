@@ -2,8 +2,8 @@
 
 In 20,000 steps a network hardly learns what a single press of a button is worth, but what a habit pays shows after some
 hundred steps. So whoever acts, the network or a habit, acts for a while, and is chosen by what it has paid: a bandit over
-behaviours, as Agent57 has one over policies (Badia et al. 2020, arXiv:2003.13350). At first nearly every turn is the
-network's own, at last none is. Whatever acts, the network learns from it.
+behaviours, as Agent57 has one over policies (Badia et al. 2020, arXiv:2003.13350). At first nearly every turn is kept for
+the network, at last it has to pay as much as the habits. Whatever acts, the network learns from it.
 """
 
 from __future__ import annotations
@@ -54,8 +54,11 @@ class Habits:
         self._now = [(0.0, 0)] * len(rngs)  # rewards and steps of the behaviour that acts, since it began to
         self._is_settled = [False] * len(rngs)  # whether the best one acts for good, because nothing is learned any more
 
-    def action(self, trial: int) -> int | None:
-        """What the habit that acts does next; None: the network is to choose."""
+    def action(self, trial: int, epsilon: float = 0.0) -> int | None:
+        """What the habit that acts does next; None: the network is to choose.
+
+        Where it acts for good, it goes on from one episode to the next, and does any action with probability ε.
+        """
         total, steps = self._now[trial]
         if self._is_settled[trial]:
             self._now[trial] = (total, steps + 1)
@@ -63,8 +66,10 @@ class Habits:
             self._acting[trial] = self._choose(trial)
         if self._acting[trial] == NETWORK:
             return None
-        habit = self._habits[self._acting[trial] - 1]
-        return habit[steps % len(habit)] if habit else int(self._rngs[trial].integers(self._num_actions))
+        habit, rng = self._habits[self._acting[trial] - 1], self._rngs[trial]
+        if not habit or (self._is_settled[trial] and epsilon and rng.random() < epsilon):
+            return int(rng.integers(self._num_actions))
+        return habit[steps % len(habit)]
 
     def acting(self, trial: int) -> int:
         """Who acts: 0 is the network."""

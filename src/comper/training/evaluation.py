@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from comper.agents.agent import Agent, AgentSpec, TrialSetup
+from comper.agents.agent import AgentSpec, TrialSetup
 from comper.environments.environment import Environment, EnvironmentInfo
 from comper.environments.floors import Floors, all_floors, floor_for
 from comper.errors import DivergedError, UsageError, counted
@@ -83,7 +83,7 @@ class Policy:
         before = self._history.state if not self._is_new else (ids[0],) * self.settings.config.history_length
         state = (*before, *(ids[1:] if self._is_new else ids))[-self.settings.config.history_length :]
         if not self.has_q_values:
-            raise UsageError(f"The agent {self.settings.agent_name} has no Q-values.")
+            raise UsageError(f"The agent {self.settings.agent_name} has no Q-values, or does not act by them.")
         values: NDArray[np.float32] = self._agent.q_values(np.array([state], np.int64), [0])[0]
         self._frames.release(ids)
         self._require_finite(values)
@@ -99,9 +99,8 @@ class Policy:
 
     @property
     def has_q_values(self) -> bool:
-        """Whether the agent can say what it expects of each action."""
-        agent = self._agent
-        return "q_network" in agent.parts or type(agent).q_values is not Agent.q_values
+        """Whether the agent can say what it expects of each action, and acts by that."""
+        return self._agent.acts_by_values(0)
 
     def _frames_of(self, observation: ArrayLike) -> NDArray[Any]:
         shape, dtype = self.info.observation_shape, self.info.observation_dtype

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-COUNTERS = ("steps", "total_frames", "episodes")
-"""How far a run was when a line was written; every log has them, and they are not worth a figure."""
+COUNTERS = ("steps", "total_frames", "episodes", "habit")
+"""How far a run was when a line was written, and the number of who acted; they are not worth a figure."""
 
 
 @dataclass(frozen=True)
