@@ -252,10 +252,10 @@ def test_a_habit_that_is_tried_is_tried_without_chance() -> None:
     assert {habits.action(0, 1.0) for _ in range(50)} == {1}
 
 
-def test_a_network_that_paid_the_most_acts_for_good_without_its_optimism() -> None:
+def test_the_one_that_has_paid_the_most_acts_for_good_not_the_most_hopeful() -> None:
     habits = made(steps=1)
     state = habits.state_dict(0)
-    state["paid"][:] = [(10.0, 100, 0, 10.0, 10), (11.0, 100, 0, 10.0, 10), (1.0, 100, 0, 10.0, 10), (1.0, 100, 0, 10.0, 10)]
+    state["paid"][:] = [(10, 100, 0, 10, 10), (110, 1_000, 0, 100, 10), (1, 100, 0, 10, 10), (1, 100, 0, 10, 10)]
     habits.load_state_dict(0, state)
     assert habits.weights(0)["behaviour"].tolist() == [1]
 
