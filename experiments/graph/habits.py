@@ -93,10 +93,17 @@ def presses(game: str) -> Row:
     return {"game": game, "steps": len(worth)} | {name: round(float(value), 4) for name, value in row.items()}
 
 
+class HabitsAlone(Habits):
+    """The bandit without turns that are kept for a network."""
+
+    def _networks_share(self, trial: int) -> float:
+        return 0.0
+
+
 def alone(game: str, seed: int) -> Row:
     """The score of one trial of the bandit over habits without a network."""
     rng = np.random.default_rng(seed)
-    habits = Habits([rng], ACTION_NAMES, steps=HABIT_STEPS, network_steps=1)
+    habits = HabitsAlone([rng], ACTION_NAMES, HABIT_STEPS)
     environment = AtariEnvironment(game, rng=np.random.default_rng(1_000 + seed))
     scores: list[float] = []
     played = 0

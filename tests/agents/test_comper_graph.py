@@ -289,11 +289,9 @@ def test_a_held_action_is_let_go_of_when_a_habit_acts() -> None:
 
 def test_habits_must_have_the_time_to_be_tried() -> None:
     task = Task((84, 84), np.dtype(np.uint8), "pixels", ("a", "b", "c", "d"))
-    GraphAgent.check(GraphConfig(habit_steps=10, habit_network_steps=100), task)
-    with pytest.raises(
-        UsageError, match=r"to try every habit once takes 50 steps, and habit_network_steps = 99 leaves them 49"
-    ):
-        GraphAgent.check(GraphConfig(habit_steps=10, habit_network_steps=99), task)
+    GraphAgent.check(GraphConfig(habit_steps=10, frames=100), task)
+    with pytest.raises(UsageError, match=r"to try every habit once takes 50 steps, more than half of 99 frames"):
+        GraphAgent.check(GraphConfig(habit_steps=10, frames=99), task)
 
 
 def test_without_habits_nothing_of_them_is_saved() -> None:

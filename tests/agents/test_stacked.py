@@ -34,7 +34,7 @@ CONFIGS = {"comper-single": COMPER, "dqn": DQN, "ddqn": DDQN, "comper": GRAPH}
 CLASSES: dict[str, dict[str, Any]] = {"classes": {}, "classes of steps": {"targets": "steps", "target_period_steps": 20}}
 CONFIGS |= {name: dataclasses.replace(GRAPH, value_classes=21, **changes) for name, changes in CLASSES.items()}
 CONFIGS["habits of steps"] = dataclasses.replace(GRAPH, habit_steps=5, targets="steps", target_period_steps=20)
-CONFIGS["habits"] = dataclasses.replace(GRAPH, habit_steps=5, habit_network_steps=60)
+CONFIGS["habits"] = dataclasses.replace(GRAPH, habit_steps=5)
 CONFIGS["ensemble"] = dataclasses.replace(GRAPH, ensemble=2)
 CONFIGS |= {name: dataclasses.replace(COMPER, **changes) for name, changes in READINGS.items()}
 

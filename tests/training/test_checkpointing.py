@@ -66,8 +66,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "memory_sets": 60,
         "refresh_period_steps": 20,
         "held_steps": 50,
-        "habit_steps": 7,
-        "habit_network_steps": 300,
+        "habit_steps": 6,
         "replay": "surprise",
         "double": True,
         "epsilon_decay_frames": 100_000,
@@ -196,7 +195,6 @@ GRAPH_INVENTORY = {
     "counters of the graph": "agent/graph/counters",
     "the action that is held": "agent/explorer/held",
     "what behaviours have paid": "agent/habits/paid",
-    "who acts": "agent/habits/acting",
 }
 OWN_INVENTORIES = {"comper-single": COMPER_INVENTORY, "comper": GRAPH_INVENTORY}
 

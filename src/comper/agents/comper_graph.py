@@ -123,14 +123,6 @@ class GraphConfig(AgentConfig):
         most=100_000,
         before=0,
     )
-    habit_network_steps: int = setting(
-        20_000,
-        "D7",
-        "with habit_steps: agent steps over which turns that are kept for the network fall from all to none; "
-        "in the others the network acts where it has paid the most",
-        most=10**9,
-        before=20_000,
-    )
     act_with: str = setting(
         "graph",
         "D7",
@@ -301,9 +293,7 @@ class GraphAgent(Agent):
         self.habits = None
         if config.habit_steps:
             exploration = [trial.exploration for trial in trials]
-            self.habits = parts["habits"] = Habits(
-                exploration, task.action_names, steps=config.habit_steps, network_steps=config.habit_network_steps
-            )
+            self.habits = parts["habits"] = Habits(exploration, task.action_names, config.habit_steps)
         if config.targets == "graph":
             self.graphs = TransitionGraphs([_graph(config, task, trial) for trial in trials], self._sampling)
             self.parts = {**parts, "graph": self.graphs}
@@ -594,14 +584,14 @@ class GraphAgent(Agent):
 
 
 def _check_habits(config: GraphConfig, task: Task) -> None:
-    """Refuse habits that could not all be tried in the turns that are theirs while those of the network run out."""
+    """Refuse habits that could hardly all be tried."""
     from comper.learners.habits import habits_of
 
-    needed, theirs = config.habit_steps * len(habits_of(task.action_names)), config.habit_network_steps // 2
-    if needed > theirs:
+    needed = config.habit_steps * len(habits_of(task.action_names))
+    if needed > config.frames // 2:
         raise UsageError(
-            f"habit_steps = {config.habit_steps}: to try every habit once takes {needed:,} steps, and habit_network_steps = "
-            f"{config.habit_network_steps:,} leaves them {theirs:,}. Make one smaller or the other larger."
+            f"habit_steps = {config.habit_steps}: to try every habit once takes {needed:,} steps, "
+            f"more than half of {config.frames:,} frames. Use fewer steps, or --habit-steps 0."
         )
 
 

@@ -2,8 +2,8 @@
 
 In 20,000 steps a network hardly learns what a single press of a button is worth, but what a habit pays shows after some
 hundred steps. So whoever acts, the network or a habit, acts for a while, and is chosen by what it has paid: a bandit over
-behaviours, as Agent57 has one over policies (Badia et al. 2020, arXiv:2003.13350). At first nearly every turn is kept for
-the network, at last it has to pay as much as the habits. Whatever acts, the network learns from it.
+behaviours, as Agent57 has one over policies (Badia et al. 2020, arXiv:2003.13350). Some turns are kept for the network, ever
+fewer of them, so that it learns from what it does. Whatever acts, it learns from that, too.
 """
 
 from __future__ import annotations
@@ -25,8 +25,12 @@ HORIZON_STEPS = 1_000
 """What a behaviour pays is its score until the game is over, at most for about so many steps."""
 FORGETTING = 0.9
 """What counts of the times before when a behaviour has acted again: the network changes, and so does the game."""
+NETWORKS_ROOT = 1 / 3
+"""The mth turn is kept for the network with the probability 1 / m to this power."""
 OPTIMISM = 0.5
-"""Standard errors by which a behaviour may be better than it has shown to be."""
+"""Standard errors by which a habit may be better than it has shown to be."""
+NETWORKS_OPTIMISM = 2.0
+"""The same of the network, which gets better with what it learns."""
 
 REWARD, STEPS, ENDS, SQUARES, TIMES = range(5)
 """Columns of what a behaviour has paid: rewards, steps, ends of games, rewards² / steps of each time that it acted, times."""
@@ -44,12 +48,11 @@ def habits_of(action_names: Sequence[str]) -> list[Habit]:
 class Habits:
     """For T trials: who acts now, and what each behaviour has paid."""
 
-    def __init__(self, rngs: Sequence[np.random.Generator], action_names: Sequence[str], *, steps: int, network_steps: int):
-        self._rngs, self._num_actions = rngs, len(action_names)
-        self._steps, self._network_steps = steps, network_steps
+    def __init__(self, rngs: Sequence[np.random.Generator], action_names: Sequence[str], steps: int):
+        self._rngs, self._num_actions, self._steps = rngs, len(action_names), steps
         self._habits = habits_of(action_names)
         self._paid = np.zeros((len(rngs), 1 + len(self._habits), TIMES + 1))
-        self._num_steps = [0] * len(rngs)  # in all turns that are over
+        self._num_turns = [0] * len(rngs)  # that are over
         self._acting = [NETWORK] * len(rngs)
         self._now = [(0.0, 0)] * len(rngs)  # rewards and steps of the behaviour that acts, since it began to
         self._is_settled = [False] * len(rngs)  # whether the best one acts for good, because nothing is learned any more
@@ -86,16 +89,20 @@ class Habits:
         paid = self._paid[trial, self._acting[trial]]
         paid *= FORGETTING
         paid += (total, steps, is_over, total**2 / steps, 1)
-        self._num_steps[trial] += steps
+        self._num_turns[trial] += 1
         self._now[trial] = (0.0, 0)
 
     def _choose(self, trial: int) -> int:
         """The network, less and less often; else a behaviour that never acted, or the one that may be the best."""
         rng, paid = self._rngs[trial], self._paid[trial]
-        if rng.random() < 1 - self._num_steps[trial] / self._network_steps:  # it learns the most from what it does
+        if rng.random() < self._networks_share(trial):
             return NETWORK
         new = np.flatnonzero(paid[:, STEPS] == 0)
         return int(rng.choice(new)) if len(new) else int(np.sum(values_of(paid, prior_steps=self._steps), 0).argmax())
+
+    def _networks_share(self, trial: int) -> float:
+        """The probability that the next turn is kept for the network."""
+        return float((1 + self._num_turns[trial]) ** -NETWORKS_ROOT)
 
     def weights(self, trial: int) -> dict[str, Any]:
         """Who is to act where nothing is learned any more: the one that has paid the most."""
@@ -118,7 +125,7 @@ class Habits:
         total, steps = self._now[trial]
         return {
             "paid": self._paid[trial].copy(),
-            "num_steps": self._num_steps[trial],
+            "num_turns": self._num_turns[trial],
             "acting": self._acting[trial],
             "reward": total,
             "steps": steps,
@@ -128,12 +135,12 @@ class Habits:
     def load_state_dict(self, trial: int, state: dict[str, Any]) -> None:
         """Read back what `state_dict` wrote."""
         paid, reward = np.array(state["paid"], np.float64), float(state["reward"])
-        acting, steps, num_steps = (int(state[name]) for name in ("acting", "steps", "num_steps"))
+        acting, steps, num_turns = (int(state[name]) for name in ("acting", "steps", "num_turns"))
         is_whole = paid.shape == self._paid[trial].shape and np.isfinite(paid).all() and (paid[:, STEPS:] >= 0).all()
-        fits = is_whole and 0 <= acting <= len(self._habits) and 0 <= steps < self._steps and num_steps >= 0
+        fits = is_whole and 0 <= acting <= len(self._habits) and 0 <= steps < self._steps and num_turns >= 0
         if not (fits and np.isfinite(reward)):
             raise ValueError(f"what behaviours paid has shape {paid.shape}, and number {acting} acts for {steps} steps.")
-        self._paid[trial], self._num_steps[trial], self._acting[trial] = paid, num_steps, acting
+        self._paid[trial], self._num_turns[trial], self._acting[trial] = paid, num_turns, acting
         self._now[trial] = (reward, steps)
 
 
@@ -149,4 +156,6 @@ def values_of(paid: NDArray[np.float64], *, prior_steps: int) -> tuple[NDArray[n
     # Rewards of n steps have the variance n σ² around what their behaviour pays in n steps.
     variance = (squares - reward**2 / steps).sum() / max(1.0, (times - 1).sum())
     scale = 1 / (1 / HORIZON_STEPS + per_step[ENDS])
-    return values, OPTIMISM * scale * np.sqrt(max(variance, 0.0) / steps)
+    optimism = np.full(len(paid), OPTIMISM)
+    optimism[NETWORK] = NETWORKS_OPTIMISM
+    return values, optimism * scale * np.sqrt(max(variance, 0.0) / steps)
