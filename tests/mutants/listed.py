@@ -208,7 +208,7 @@ GRAPH = of(
     ("habits are paid clipped rewards", "self.habits.note(trial, transition.r,", "self.habits.note(trial, clipped.r,"),
     ("a game over is no end of a habit's game", "is_over=transition.is_terminal,", "is_over=False,"),
     ("a held action outlasts a habit", "                self.explorer.let_go(trial)\n", "                pass\n"),
-    ("habits need no time", "needed > theirs", "False"),
+    ("habits need no time", "if needed > config", "if False and needed > config"),
     ("habits have all the time", "config.frames // 2", "config.frames"),
     ("habits are not saved", 'self.habits = parts["habits"] = Habits(', "self.habits = Habits("),
 ) + of(
