@@ -141,7 +141,8 @@ def test_offline_a_killed_run_goes_on_with_its_wandb_curves_without_a_point_twic
     assert result.returncode == 0, result.stderr
     folders = sorted((tmp_path / "wandb").glob("offline-run-*"))
     assert len(folders) == 2
-    assert len({folder.name.rpartition("-")[2] for folder in folders}) == 1  # one id: one run, continued
+    # offline-run-TIME-ID, and -1 behind it where both began within one second; one id: one run, continued
+    assert len({folder.name.split("-")[3] for folder in folders}) == 1
     curves: Curves = {}
     for folder in folders:
         for step, values in wandb_history(next(folder.glob("*.wandb"))):
