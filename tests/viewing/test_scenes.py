@@ -83,7 +83,7 @@ def test_the_memory_beside_the_screen_is_the_most_similar_one(compact_run: Path,
 
 def test_what_is_not_there_is_said(written: list[str]) -> None:
     Scene("", "", ACTIONS, None, "The memory is in the checkpoints of a run.").draw(moment(q=None))
-    assert "this agent has no Q-values" in written
+    assert "this agent acts without Q-values" in written
     assert "The memory is in the checkpoints of a run." in written
 
 

@@ -75,7 +75,7 @@ class Scene:
 
     def _about_bars(self, q: NDArray[np.float32] | None) -> str:
         if q is None:
-            return "this agent has no Q-values"
+            return "this agent acts without Q-values"
         self._low, self._high = min(self._low, float(q.min())), max(self._high, float(q.max()))
         return f"bars from {self._low:,.{self._digits()}f} to {self._high:,.{self._digits()}f}"
 
