@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from comper.agents.agent import Task
+from comper.agents.agent import Task, TrialSetup
 from comper.agents.comper_graph import GraphAgent, GraphConfig, HeldExploration
 from comper.agents.ddqn import DDQNAgent, DDQNConfig
 from comper.errors import UsageError
@@ -22,7 +22,7 @@ from comper.memory.transitions import Transition
 from comper.networks import stacking
 from comper.networks.histogram import HistogramNetwork
 from comper.networks.stacking import started_module
-from tests.toys import Corridor, agent_of, loop_of, setups
+from tests.toys import Corridor, agent_of, loop_of, setups, task_of
 
 QUICK = GraphConfig(
     replay_start_steps=10,
@@ -292,6 +292,58 @@ def test_habits_must_have_the_time_to_be_tried() -> None:
     GraphAgent.check(GraphConfig(habit_steps=10, frames=100), task)
     with pytest.raises(UsageError, match=r"to try every habit once takes 50 steps, more than half of 99 frames"):
         GraphAgent.check(GraphConfig(habit_steps=10, frames=99), task)
+
+
+JOYSTICK = ("NOOP", "FIRE", "LEFT", "LEFTFIRE")
+
+
+def agent_with_joystick(config: GraphConfig, made: list[TrialSetup]) -> Any:
+    return GraphAgent(config, dataclasses.replace(task_of(made), action_names=JOYSTICK), made, device=torch.device("cpu"))
+
+
+def test_the_button_may_be_pressed_by_turns_whatever_the_network_says() -> None:
+    made = setups((6,), [0, 1])
+    config = dataclasses.replace(QUICK, autofire_steps=4, act_with="network")
+    agent = agent_with_joystick(config, made)
+    states = np.array([[setup.frames.intern(np.full(6, 9, np.uint8))] for setup in made])
+    state = agent.state_dict(1)["autofire"]
+    agent.autofire.load_state_dict(0, state | {"acting": 0, "steps": 1})
+    values = agent.q_network.values(states[:, None], [0, 1])[:, 0].numpy()
+    best = values.argmax(1)
+    for steps, button in ((1, 0), (2, 1)):
+        agent.autofire.load_state_dict(1, state | {"acting": 1, "steps": steps})
+        actions, q = agent.act(states, [0.0, 0.0], [0, 1])
+        assert actions.tolist() == [best[0], best[1] // 2 * 2 + button]
+        np.testing.assert_allclose(q, values[[0, 1], actions], rtol=1e-5)
+    assert [agent.metrics(trial)["autofire"] for trial in (0, 1)] == [0, 1]
+    assert [agent.acts_by_values(trial) for trial in (0, 1)] == [True, False]
+
+
+def test_what_the_button_pays_is_the_score_not_what_is_learned_from() -> None:
+    (setup,) = setups((6,), [0])
+    agent = agent_with_joystick(dataclasses.replace(QUICK, autofire_steps=3), [setup])
+    state = (setup.frames.intern(np.zeros(6, np.uint8)),)
+    agent.act(np.array([state]), [0.0], [0])
+    agent.store(0, Transition(state, 1, 7.0, state, False), 0.0, is_last=False)
+    assert agent.state_dict(0)["autofire"]["reward"] == 7.0
+    agent.store(0, Transition(state, 1, 7.0, state, False), 0.0, is_last=True)
+    assert agent.state_dict(0)["autofire"]["paid"].sum(0).tolist() == [14.0, 2, 0]
+    agent.store(0, Transition(state, 1, 7.0, state, True), 0.0, is_last=True)
+    assert agent.state_dict(0)["autofire"]["paid"][:, 2].sum() == 1.0
+
+
+def test_autofire_needs_a_button_and_no_habits() -> None:
+    task = Task((84, 84), np.dtype(np.uint8), "pixels", JOYSTICK)
+    GraphAgent.check(GraphConfig(autofire_steps=10), task)
+    with pytest.raises(UsageError, match="habits press FIRE by turns, too"):
+        GraphAgent.check(GraphConfig(autofire_steps=10, habit_steps=10), task)
+    with pytest.raises(UsageError, match="autofire_steps is for actions such as LEFT and LEFTFIRE"):
+        GraphAgent.check(GraphConfig(autofire_steps=10), dataclasses.replace(task, action_names=("left", "right")))
+
+
+def test_without_autofire_nothing_of_it_is_saved() -> None:
+    assert "autofire" not in Traced().agent.state_dict(0)
+    assert "autofire" not in Traced().agent.metrics(0)
 
 
 def test_without_habits_nothing_of_them_is_saved() -> None:

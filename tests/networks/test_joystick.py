@@ -9,7 +9,7 @@ from torch import Tensor
 
 from comper.networks.cnn import CNN, ObservationSpec, make_q_network
 from comper.networks.histogram import HistogramNetwork, with_histograms
-from comper.networks.joystick import Joystick, joystick_shares, mirrored_actions
+from comper.networks.joystick import Joystick, buttons_of, joystick_shares, mirrored_actions
 from comper.networks.residual import make_residual_network
 from comper.networks.stacking import NetworkFactory, Population, started_module
 
@@ -67,6 +67,20 @@ def test_parts_of_actions_have_rows_and_what_all_have_in_common_has_none() -> No
 def test_other_actions_have_no_parts(names: tuple[str, ...]) -> None:
     assert joystick_shares(names, own=False) == ()
     assert joystick_shares(("0", "1"), own=True) == ()
+
+
+def test_the_same_position_of_the_stick_with_the_button_pressed_and_let_go_of() -> None:
+    assert buttons_of(("NOOP", "FIRE", "LEFT", "LEFTFIRE")) == ([1, 1, 3, 3], [0, 0, 2, 2])
+    pressed, released = buttons_of(ATARI)
+    assert [ATARI[i] for i in released] == [name.removesuffix("FIRE") or "NOOP" for name in ATARI]
+    assert [ATARI[i] for i in pressed] == [(name.removesuffix("FIRE") + "FIRE").removeprefix("NOOP") for name in ATARI]
+
+
+@pytest.mark.parametrize(
+    "names", [("NOOP", "LEFT"), ("FIRE", "LEFTFIRE"), FOUR, ("NOOP", "FIRE", "LEFT"), ("0", "1"), ("left", "right")]
+)
+def test_a_button_that_cannot_be_pressed_and_let_go_of_everywhere_is_none(names: tuple[str, ...]) -> None:
+    assert buttons_of(names) == ([], [])
 
 
 def test_mirror_images_of_actions() -> None:

@@ -123,6 +123,15 @@ class GraphConfig(AgentConfig):
         most=100_000,
         before=0,
     )
+    autofire_steps: int = setting(
+        0,
+        "D7",
+        "for so many steps at a time FIRE is as the network says, or pressed at every second step, whichever has paid more; "
+        "0: as the network says",
+        least=0,
+        most=100_000,
+        before=0,
+    )
     act_with: str = setting(
         "graph",
         "D7",
@@ -266,6 +275,7 @@ class GraphAgent(Agent):
     metric_labels: ClassVar = {"edges": "edges", "travelled_steps": "travelled"}
 
     def __init__(self, config: GraphConfig, task: Task, trials: Sequence[TrialSetup], *, device: torch.device):
+        from comper.learners.autofire import Autofire
         from comper.learners.frame_bank import FrameBank
         from comper.learners.habits import Habits
         from comper.learners.optimisers import Adam
@@ -294,6 +304,10 @@ class GraphAgent(Agent):
         if config.habit_steps:
             exploration = [trial.exploration for trial in trials]
             self.habits = parts["habits"] = Habits(exploration, task.action_names, config.habit_steps)
+        self.autofire = None
+        if config.autofire_steps:
+            exploration = [trial.exploration for trial in trials]
+            self.autofire = parts["autofire"] = Autofire(exploration, task.action_names, config.autofire_steps)
         if config.targets == "graph":
             self.graphs = TransitionGraphs([_graph(config, task, trial) for trial in trials], self._sampling)
             self.parts = {**parts, "graph": self.graphs}
@@ -322,6 +336,8 @@ class GraphAgent(Agent):
             self._choose(trials[row], states[row].tolist(), q[row], epsilon[row]) if action is None else action
             for row, action in enumerate(habitual)
         ]
+        if self.autofire:
+            chosen = [self.autofire.pressed(trial, action) for trial, action in zip(trials, chosen, strict=True)]
         return np.array(chosen), q[np.arange(len(chosen)), chosen]
 
     def _habitual(self, epsilon: Sequence[float], trials: Sequence[int]) -> list[int | None]:
@@ -335,8 +351,9 @@ class GraphAgent(Agent):
         return actions
 
     def acts_by_values(self, trial: int) -> bool:
-        """Whether the network or the graph acts, not a habit."""
-        return not self.habits or not self.habits.acting(trial)
+        """Whether the network or the graph acts, not a habit, and FIRE is theirs, too."""
+        is_habit = self.habits and self.habits.acting(trial)
+        return not is_habit and not (self.autofire and self.autofire.is_by_turns(trial))
 
     def q_values(self, states: NDArray[np.int64], trials: Sequence[int]) -> NDArray[np.float32]:
         """The values by which the agent acts; the network is not asked if the graph knows every action of all these states."""
@@ -390,6 +407,8 @@ class GraphAgent(Agent):
             self.memory.add(trial, clipped, is_last=is_last)
         if self.habits:
             self.habits.note(trial, transition.r, is_over=transition.is_terminal, is_last=is_last)
+        if self.autofire:
+            self.autofire.note(trial, transition.r, is_over=transition.is_terminal, is_last=is_last)
         if is_last:
             self.explorer.let_go(trial)
 
@@ -482,6 +501,8 @@ class GraphAgent(Agent):
         loss: dict[str, Any] = {"cnn_loss": self.q_network.loss.read(trial)}
         if self.habits:
             loss["habit"] = self.habits.acting(trial)
+        if self.autofire:
+            loss["autofire"] = int(self.autofire.is_by_turns(trial))
         if self.config.targets == "steps":
             return {**loss, "replay_size": self.memory.size(trial), "bytes_held": self.memory.nbytes(trial)}
         graph = self.graphs[trial]
@@ -536,6 +557,8 @@ class GraphAgent(Agent):
             )
         if config.habit_steps:
             _check_habits(config, task)
+        if config.autofire_steps:
+            _check_autofire(config, task)
         if config.layer_norm and not config.residual_width:
             raise UsageError("layer_norm is for the residual network: use --residual-width 1 with it.")
         if config.foresight_steps:
@@ -592,6 +615,17 @@ def _check_habits(config: GraphConfig, task: Task) -> None:
         raise UsageError(
             f"habit_steps = {config.habit_steps}: to try every habit once takes {needed:,} steps, "
             f"more than half of {config.frames:,} frames. Use fewer steps, or --habit-steps 0."
+        )
+
+
+def _check_autofire(config: GraphConfig, task: Task) -> None:
+    from comper.networks.joystick import buttons_of
+
+    if config.habit_steps:
+        raise UsageError("habits press FIRE by turns, too: use --autofire-steps 0 or --habit-steps 0.")
+    if not buttons_of(task.action_names)[0]:
+        raise UsageError(
+            "autofire_steps is for actions such as LEFT and LEFTFIRE, and these are others: use --autofire-steps 0."
         )
 
 

@@ -44,6 +44,17 @@ def mirrored_actions(action_names: Sequence[str]) -> list[int]:
     return [parts.index(image) for image in images] if set(images) == set(parts) else []
 
 
+def buttons_of(action_names: Sequence[str]) -> tuple[list[int], list[int]]:
+    """For each action the one with the same position of the stick and FIRE pressed, and the one with FIRE let go of.
+
+    Both are empty if the actions are not a joystick's, or if a position lacks one of the two.
+    """
+    parts = parts_of(action_names)
+    both = [[(along, across, fire) for along, across, _ in parts] for fire in ("FIRE", "")]
+    pressed, released = ([parts.index(part) if part in parts else -1 for part in row] for row in both)
+    return ([], []) if -1 in pressed + released else (pressed, released)
+
+
 class Joystick(Linear):
     """A duelling output whose advantages are sums: Q(s, a) = V + A(a) - mean of A, A(a) of the outputs that count in a."""
 

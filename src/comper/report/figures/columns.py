@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-COUNTERS = ("steps", "total_frames", "episodes", "habit")
+COUNTERS = ("steps", "total_frames", "episodes", "habit", "autofire")
 """How far a run was when a line was written, and the number of who acted; they are not worth a figure."""
 
 
