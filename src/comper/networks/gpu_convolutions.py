@@ -203,7 +203,7 @@ def _pool_block(
         is_met = is_inside & (y >= 0) & (y < HEIGHT) & (x >= 0) & (x < WIDTH)
         at = (first + y * WIDTH + x)[:, None] * CHANNELS + c[None, :]
         value = tl.load(x_pointer + at, mask=is_met[:, None], other=-float("inf")).to(tl.float32)
-        is_larger = value > largest
+        is_larger = (value > largest) | (value != value)  # what is not a number stays so, as with torch
         largest = tl.where(is_larger, value, largest)
         chosen = tl.where(is_larger, tap, chosen)
     at = trial * pixels * CHANNELS + place[:, None] * CHANNELS + c[None, :]
