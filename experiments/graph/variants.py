@@ -107,13 +107,12 @@ MIRRORS: Agents = {
     "mirrors": ("comper", {"mirror": True}),
     "mirrors-and-views": ("comper", {"mirror": True, "average_views": True}),
 }
-MIRROR_TASKS = ("minatar:breakout", "minatar:space_invaders")
-
 FORESIGHT: Agents = {
     "foresight-1": ("comper", {"foresight_steps": 1}),
     "foresight-3": ("comper", {"foresight_steps": 3}),
 }
-"""Beside `comper` of the stage before, which has the same tasks, seeds and frames."""
+"""Beside `comper` of the stage before, which has the same seeds and frames."""
+FORESIGHT_TASKS = ("minatar:breakout", "minatar:space_invaders")
 
 ENSEMBLE: Agents = {"one-network": ("comper", {}), "three-networks": ("comper", {"ensemble": 3})}
 
@@ -227,8 +226,8 @@ STAGES = {
     "pace": Stage(PACE, ALL_TASKS, EQUAL, range(5), 20_000),
     "dqn-pace": Stage(DQN_PACE, ALL_TASKS, EQUAL, range(5), 100_000),
     "ensemble": Stage(ENSEMBLE, TUNE_TASKS),
-    "mirrors": Stage(MIRRORS, MIRROR_TASKS, seeds=range(100, 104)),
-    "foresight": Stage(FORESIGHT, MIRROR_TASKS, seeds=range(100, 104)),
+    "mirrors": Stage(MIRRORS, MINATAR, seeds=range(100, 104)),
+    "foresight": Stage(FORESIGHT, FORESIGHT_TASKS, seeds=range(100, 104)),
     "default-epsilon": Stage(DEFAULT_EPSILON, DEFAULT_EPSILON_TASKS, frames=100_000),
 }
 ATARI_STAGE = "atari-tune"
