@@ -11,10 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from comper.gpu_kernels import gpu_kernels
 from comper.learners.frame_bank import FrameBank
-
-KERNELS = "comper.learners.gpu_pictures"
 
 
 class Views(NamedTuple):
@@ -79,8 +76,10 @@ class Pictures:
         if views.are_plain:
             return frames
         pictures = frames.movedim(3, -1) if self._channels_first else frames
-        shifts, flips = (None if view is None else self._bank.tensor(view) for view in views)
-        pictures = seen(pictures, shifts, flips)
+        if views.shifts is not None:
+            pictures = shifted(pictures, self._bank.tensor(views.shifts))
+        if views.flips is not None:
+            pictures = mirrored(pictures, self._bank.tensor(views.flips))
         return pictures.movedim(-1, 3) if self._channels_first else pictures
 
     def values(self, values: NDArray[np.float32], views: Views) -> NDArray[np.float32]:
@@ -94,15 +93,6 @@ class Pictures:
         if views.flips is None:
             return a
         return np.where(views.flips, self._mirrored[a], a)
-
-
-def seen(frames: Tensor, shifts: Tensor | None, flips: Tensor | None) -> Tensor:
-    """Pictures (n, B, history, H, W, ...) moved by shifts (n, B, 2), then mirrored where `flips` (n, B) says so."""
-    if frames.device.type == "cuda" and (kernels := gpu_kernels(KERNELS)):
-        pictures: Tensor = kernels.seen(frames, shifts, flips)
-        return pictures
-    frames = frames if shifts is None else shifted(frames, shifts)
-    return frames if flips is None else mirrored(frames, flips)
 
 
 def shifted(frames: Tensor, shifts: Tensor) -> Tensor:
