@@ -210,6 +210,16 @@ def test_the_network_is_asked_only_where_the_graph_does_not_know_all_actions(mon
         assert asked.called == is_asked, (act_with, num_tried)
 
 
+def test_nothing_is_asked_where_no_state_is_new_and_none_is_to_be_asked_again() -> None:
+    traced = Traced(asked_states=0)
+    traced.walk()
+    traced.agent.learn(10, [0])
+    traced.agent.q_network.values = Mock()
+    traced.agent.learn(20, [0])
+    traced.agent.q_network.values.assert_not_called()
+    assert len(traced.fits) == 2
+
+
 def test_a_state_that_the_graph_does_not_know_is_left_to_the_network() -> None:
     traced = Traced(act_with="graph")
     traced.store(0, 1, 1.0, 1, terminal=True)
@@ -811,11 +821,12 @@ def test_a_bonus_by_count_is_refused_where_states_lend() -> None:
         GraphAgent.check(GraphConfig(lending_reach=1.0, count_bonus=0.1), Task((3,), np.dtype(np.uint8), "vector", ("0", "1")))
 
 
-def test_what_was_given_with_the_weights_is_acted_by_where_nothing_was_met() -> None:
+@pytest.mark.parametrize("bonus", [0.0, 0.5])
+def test_what_was_given_with_the_weights_is_acted_by_where_nothing_was_met_and_nothing_explored(bonus: float) -> None:
     agents, frames = [], []
     for _ in range(2):
         (setup,) = setups((3,), [0])
-        config = dataclasses.replace(QUICK, trust=1.0)
+        config = dataclasses.replace(QUICK, trust=1.0, count_bonus=bonus)
         agents.append(
             GraphAgent(config, Task((3,), np.dtype(np.uint8), "vector", ("0", "1")), [setup], device=torch.device("cpu"))
         )
@@ -825,7 +836,7 @@ def test_what_was_given_with_the_weights_is_acted_by_where_nothing_was_met() -> 
     first.graphs[0].refresh(first.config.rule)
     second.load_weights(0, first.weights(0))
     known, unknown = second.q_values(np.array([[i] for i in frames[1]]), [0, 0])
-    assert known[1] == 1.0
+    assert known[1] == 1.0 + bonus, "as it was when it was learned"
     network = second.q_network.values(np.array([[[i]] for i in frames[1]]), [0, 0])[:, 0].numpy()
     assert known[0] == network[0, 0]
     assert unknown.tolist() == network[1].tolist()

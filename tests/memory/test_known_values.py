@@ -64,11 +64,12 @@ def test_what_was_given_is_kept_beside_what_is_met_and_saved_with_it() -> None:
     seven, unknown = (second.frames.intern(np.full(3, value, np.uint8)) for value in (7, 99))
     given = second.values_of([seven])
     assert given is not None
-    assert [column[0] for column in given] == pytest.approx([0.5, 1, 1])
+    assert (given.values[0], given.visits[0]) == (0.5, 1)
+    assert given.tries is None, "it is not explored any more"
     assert second.values_of([unknown]) is None
     met = second.values_of([ids[0]])
     assert met is not None
-    assert met[0][0] == 1.0  # its own value, not the one that was given
+    assert met.values[0] == 1.0  # its own value, not the one that was given
     copy = TransitionGraph(second.frames, 2)
     copy.load_state_dict(second.state_dict())
     for name, column in known.as_arrays().items():

@@ -214,6 +214,8 @@ GRAPH = of(
 ) + of(
     "agents/comper_graph.py", "agents/test_comper_graph.py",
     ("learns before the replay start", "        if t < c.replay_start_steps:\n            return\n", ""),
+    ("no states are asked about all the same", "        if not any(map(len, asked)):\n            return\n", ""),
+    ("a policy goes on exploring by count", "if tries is None or not (beta", "if not (beta"),
     ("values travel once", "if t % c.refresh_period_steps == 0 or not", "if not"),
     ("rewards are not clipped", "transition.clipped(self.config.reward_clip)", "transition"),
     ("replayed values are not noted", "self.graphs.tell(replay, q.cpu().numpy(), trials)", "pass"),

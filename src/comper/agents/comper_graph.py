@@ -392,7 +392,7 @@ class GraphAgent(Agent):
         values, visits, tries = known
         if self.config.act_with == "both":
             values = q + trust_after(np.maximum(visits, 1.0), self.config.trust) * (values - q)
-        if not (beta := self.config.count_bonus):
+        if tries is None or not (beta := self.config.count_bonus):
             return np.where(visits > 0, values, q).astype(np.float32, copy=False)
         # The values have the bonus of the last refresh; what was tried since then pays less by now.
         bonus = beta / np.sqrt(np.maximum(tries, 1)) - np.where(visits > 0, beta / np.sqrt(np.maximum(visits, 1)), 0.0)
@@ -467,6 +467,8 @@ class GraphAgent(Agent):
         Stacked trials are asked together, each about equally many states, repeated where there are fewer.
         """
         asked = [self.graphs[i].unasked(self.config.asked_states) for i in trials]
+        if not any(map(len, asked)):
+            return
         most = -(-max(map(len, asked)) // multiple) * multiple
         states = np.stack([self.graphs[i].states(np.resize(nodes, most)) for i, nodes in zip(trials, asked, strict=True)])
         q = self.q_network.values(states, trials).cpu().numpy()

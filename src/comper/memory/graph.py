@@ -62,8 +62,8 @@ class TriedActions(NamedTuple):
     """Anything where an action was not tried."""
     visits: NDArray[np.int32]
     """How often each had been tried when the values were computed."""
-    tries: NDArray[np.int32]
-    """How often up to now."""
+    tries: NDArray[np.int32] | None
+    """How often up to now; None of a policy that learns no longer, and does not explore."""
 
 
 @dataclass
@@ -347,7 +347,7 @@ class TransitionGraph:
         if (node := self.find(state)) != NO_NODE:
             return self.tried_values(node)
         row = self.given.find(state_keys(self.frames, np.array([state]))[0]) if len(self.given) else None
-        return None if row is None else TriedActions(self.given.values[row], *[self.given.visits[row]] * 2)
+        return None if row is None else TriedActions(self.given.values[row], self.given.visits[row], None)
 
     def known_values(self) -> KnownValues:
         """The values of all tried actions, and of what was given for states that are not met yet."""
