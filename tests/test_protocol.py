@@ -195,7 +195,7 @@ GRAPH = {
             "updates_at_a_time": 1, "random_actions": "least-tried", "layer_norm": False,
             "held_steps": 1, "act_with": "graph", "network": "auto", "residual_width": 0, "duelling": True, "shift_pixels": 0,
             "value_classes": 0, "value_range": 10.0, "ensemble": 1, "joystick": "off", "mirror": False, "average_views": False,
-            "foresight_steps": 0, "foresight_weight": 2.0, "habit_steps": 0, "autofire_steps": 0,
+            "foresight_steps": 0, "foresight_weight": 2.0, "autofire_steps": 0,
             "step_size": 0.00025, "adam_epsilon": 1.5e-4,
         }.items()
     },

@@ -40,8 +40,9 @@ def python_blocks(path: Path) -> list[str]:
 
 
 def commands(path: Path) -> list[str]:
-    """The lines of code blocks that call `comper`, without their comments."""
+    """The lines of code blocks that call `comper`, without their comments; not those of an earlier commit."""
     text = re.sub(r" \\\n +", " ", text_of(path))  # a command may go on in the next line
+    text = re.sub(r"^    git checkout .*\n(?:    .+\n)*", "", text, flags=re.MULTILINE)
     lines = re.findall(r"^(?:    )?(comper .+)$", text, flags=re.MULTILINE)
     return [line.split("  #")[0].strip() for line in lines]
 

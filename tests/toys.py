@@ -87,15 +87,17 @@ def setups(frame_shape: tuple[int, ...], seeds: Sequence[int]) -> list[TrialSetu
     return made
 
 
-def task_of(made: Sequence[TrialSetup], num_actions: int = 2) -> Task:
+def task_of(made: Sequence[TrialSetup], num_actions: int = 2, names: Sequence[str] = ()) -> Task:
     """What an agent must know of a toy environment."""
     frames = made[0].frames
-    return Task(frames.shape, frames.dtype, "vector", tuple(str(a) for a in range(num_actions)))
+    return Task(frames.shape, frames.dtype, "vector", tuple(names or map(str, range(num_actions))))
 
 
-def agent_of(kind: type[Agent], config: AgentConfig, made: Sequence[TrialSetup], num_actions: int = 2) -> Any:
+def agent_of(
+    kind: type[Agent], config: AgentConfig, made: Sequence[TrialSetup], num_actions: int = 2, names: Sequence[str] = ()
+) -> Any:
     """An agent for toy environments, on the CPU."""
-    return kind(config, task_of(made, num_actions), made, device=torch.device("cpu"))
+    return kind(config, task_of(made, num_actions, names), made, device=torch.device("cpu"))
 
 
 def loop_of(

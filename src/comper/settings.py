@@ -16,7 +16,7 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from comper.errors import UsageError
 
@@ -57,6 +57,9 @@ def setting(
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """Base of all configurations: every value is checked when one is made."""
+
+    taken_out: ClassVar[Mapping[str, Any]] = {}
+    """Settings that there were once, each with the value that switched it off: where that is given, nothing is missing."""
 
     def __post_init__(self) -> None:
         for f in dataclasses.fields(self):
@@ -107,7 +110,10 @@ def with_settings(
     owners = {f.name: number for number, part in enumerate(parts) for f in dataclasses.fields(part)}
     synonyms = {word: f.name for _, f in fields_of(parts) for word in f.metadata["synonyms"]}
     changes: list[dict[str, Any]] = [{} for _ in parts]
+    needless = switched_off(parts, values)
     for given, value in values.items():
+        if given in needless:
+            continue
         name = given if given in owners else synonyms.get(given, given)
         if name not in owners:
             raise UsageError(f"{where}: unknown setting {name!r}.{_suggestion(name, parts, arguments)}")
@@ -117,6 +123,11 @@ def with_settings(
         return tuple(dataclasses.replace(part, **change) for part, change in zip(parts, changes, strict=True))
     except ValueError as error:
         raise UsageError(f"{where}: {error}") from None
+
+
+def switched_off(parts: Sequence[Settings], values: Mapping[str, Any]) -> set[str]:
+    """Settings that there are no more, and whose given values ask for nothing."""
+    return {name for part in parts for name, off in part.taken_out.items() if name in values and values[name] == off}
 
 
 def changed_settings(parts: Sequence[Settings], defaults: Sequence[Settings]) -> dict[str, list[Any]]:
@@ -220,7 +231,8 @@ _PREFIX = "setting_"
 
 def add_flags(parser: argparse.ArgumentParser, title: str, settings: Settings, in_atari: Settings | None = None) -> None:
     """A group of flags, one for every setting, with its synonyms; a flag that the parser has already stays as it is."""
-    group = parser.add_argument_group(title)
+    sources = "in brackets: tables and sections are the paper's; A and D, of docs/deviations.md"
+    group = parser.add_argument_group(title, sources)
     others = changed_settings([in_atari], [settings]) if in_atari is not None else {}
     for part, f in fields_of([settings]):
         if f"--{f.name.replace('_', '-')}" in parser._option_string_actions:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from comper.agents.agent import Task, TrialSetup
+from comper.agents.agent import Task
 from comper.agents.comper_graph import GraphAgent, GraphConfig, HeldExploration
 from comper.agents.ddqn import DDQNAgent, DDQNConfig
 from comper.errors import UsageError
@@ -22,7 +22,7 @@ from comper.memory.transitions import Transition
 from comper.networks import stacking
 from comper.networks.histogram import HistogramNetwork
 from comper.networks.stacking import started_module
-from tests.toys import Corridor, agent_of, loop_of, setups, task_of
+from tests.toys import Corridor, agent_of, loop_of, setups
 
 QUICK = GraphConfig(
     replay_start_steps=10,
@@ -252,69 +252,13 @@ def test_the_agent_lets_go_of_an_action_with_the_episode_and_saves_the_one_it_ho
     assert traced.agent.state_dict(0)["explorer"] == {"held": [0, 0]}
 
 
-def test_a_habit_acts_in_its_turn_and_the_network_is_asked_about_the_others() -> None:
-    (first, second) = setups((6,), [0, 1])
-    agent = agent_of(GraphAgent, dataclasses.replace(QUICK, habit_steps=4, act_with="network"), [first, second])
-    states = np.array([[setup.frames.intern(np.full(6, 9, np.uint8))] for setup in (first, second)])
-    turns = agent.state_dict(0)["habits"] | {"acting": 2, "steps": 1}  # the second habit holds the action 1
-    agent.habits.load_state_dict(0, turns)
-    agent.q_values = Mock(wraps=agent.q_values)
-    actions, q = agent.act(states, [0.0, 0.0], [0, 1])
-    ((asked, trials),) = [call.args for call in agent.q_values.call_args_list]
-    assert (asked.tolist(), trials) == (states[1:].tolist(), [1])
-    values = agent.q_network.values(states[1:, None], [1])[0, 0].numpy()
-    assert actions.tolist() == [1, values.argmax()]
-    np.testing.assert_allclose(q, [0.0, values.max()], rtol=1e-5)
-    agent.habits.load_state_dict(1, turns)
-    agent.q_values.reset_mock()
-    actions, q = agent.act(states, [0.0, 0.0], [0, 1])
-    assert (actions.tolist(), q.tolist()) == ([1, 1], [0.0, 0.0])
-    agent.q_values.assert_not_called()
-
-
-def test_what_behaviours_pay_is_the_score_not_what_is_learned_from() -> None:
-    traced = Traced(habit_steps=3)
-    for _ in range(2):
-        traced.agent.act(np.array([[traced.states[0]]]), [0.0], [0])
-        traced.store(0, 1, 7.0, 1)
-    assert traced.agent.state_dict(0)["habits"]["reward"] == 14.0
-    assert traced.agent.metrics(0)["habit"] == 0, "the first turn is the network's"
-    traced.store(1, 1, 0.0, 2, last=True)
-    paid = traced.agent.state_dict(0)["habits"]["paid"]
-    np.testing.assert_allclose(paid[0], [14.0, 3, 0, 14.0**2 / 3, 1])
-    traced.agent.act(np.array([[traced.states[0]]]), [0.0], [0])
-    traced.store(2, 1, 0.0, 3, terminal=True)
-    assert traced.agent.state_dict(0)["habits"]["paid"][:, 2].sum() == 1.0
-
-
-def test_a_held_action_is_let_go_of_when_a_habit_acts() -> None:
-    traced = Traced(habit_steps=4, held_steps=50)
-    traced.agent.explorer.load_state_dict(0, {"held": [1, 30]})
-    state = traced.agent.state_dict(0)["habits"]
-    for acting, held in ((0, [1, 29]), (1, [0, 0])):
-        traced.agent.habits.load_state_dict(0, state | {"acting": acting, "steps": 1})
-        traced.agent.act(np.array([[traced.states[0]]]), [0.0], [0])
-        assert traced.agent.state_dict(0)["explorer"] == {"held": held}
-
-
-def test_habits_must_have_the_time_to_be_tried() -> None:
-    task = Task((84, 84), np.dtype(np.uint8), "pixels", ("a", "b", "c", "d"))
-    GraphAgent.check(GraphConfig(habit_steps=10, frames=100), task)
-    with pytest.raises(UsageError, match=r"to try every habit once takes 50 steps, more than half of 99 frames"):
-        GraphAgent.check(GraphConfig(habit_steps=10, frames=99), task)
-
-
 JOYSTICK = ("NOOP", "FIRE", "LEFT", "LEFTFIRE")
-
-
-def agent_with_joystick(config: GraphConfig, made: list[TrialSetup]) -> Any:
-    return GraphAgent(config, dataclasses.replace(task_of(made), action_names=JOYSTICK), made, device=torch.device("cpu"))
 
 
 def test_the_button_may_be_pressed_by_turns_whatever_the_network_says() -> None:
     made = setups((6,), [0, 1])
     config = dataclasses.replace(QUICK, autofire_steps=4, act_with="network")
-    agent = agent_with_joystick(config, made)
+    agent = agent_of(GraphAgent, config, made, names=JOYSTICK)
     states = np.array([[setup.frames.intern(np.full(6, 9, np.uint8))] for setup in made])
     state = agent.state_dict(1)["autofire"]
     agent.autofire.load_state_dict(0, state | {"acting": 0, "steps": 1})
@@ -326,12 +270,11 @@ def test_the_button_may_be_pressed_by_turns_whatever_the_network_says() -> None:
         assert actions.tolist() == [best[0], best[1] // 2 * 2 + button]
         np.testing.assert_allclose(q, values[[0, 1], actions], rtol=1e-5)
     assert [agent.metrics(trial)["autofire"] for trial in (0, 1)] == [0, 1]
-    assert [agent.acts_by_values(trial) for trial in (0, 1)] == [True, False]
 
 
 def test_what_the_button_pays_is_the_score_not_what_is_learned_from() -> None:
     (setup,) = setups((6,), [0])
-    agent = agent_with_joystick(dataclasses.replace(QUICK, autofire_steps=3), [setup])
+    agent = agent_of(GraphAgent, dataclasses.replace(QUICK, autofire_steps=3), [setup], names=JOYSTICK)
     state = (setup.frames.intern(np.zeros(6, np.uint8)),)
     agent.act(np.array([state]), [0.0], [0])
     agent.store(0, Transition(state, 1, 7.0, state, False), 0.0, is_last=False)
@@ -342,11 +285,9 @@ def test_what_the_button_pays_is_the_score_not_what_is_learned_from() -> None:
     assert agent.state_dict(0)["autofire"]["paid"][:, 2].sum() == 1.0
 
 
-def test_autofire_needs_a_button_and_no_habits() -> None:
+def test_autofire_needs_a_button() -> None:
     task = Task((84, 84), np.dtype(np.uint8), "pixels", JOYSTICK)
     GraphAgent.check(GraphConfig(autofire_steps=10), task)
-    with pytest.raises(UsageError, match="habits press FIRE by turns, too"):
-        GraphAgent.check(GraphConfig(autofire_steps=10, habit_steps=10), task)
     with pytest.raises(UsageError, match="autofire_steps is for actions such as LEFT and LEFTFIRE"):
         GraphAgent.check(GraphConfig(autofire_steps=10), dataclasses.replace(task, action_names=("left", "right")))
 
@@ -354,11 +295,6 @@ def test_autofire_needs_a_button_and_no_habits() -> None:
 def test_without_autofire_nothing_of_it_is_saved() -> None:
     assert "autofire" not in Traced().agent.state_dict(0)
     assert "autofire" not in Traced().agent.metrics(0)
-
-
-def test_without_habits_nothing_of_them_is_saved() -> None:
-    assert "habits" not in Traced().agent.state_dict(0)
-    assert "habit" not in Traced().agent.metrics(0)
 
 
 def test_without_holding_it_is_plain_epsilon_greedy() -> None:

@@ -33,8 +33,8 @@ READINGS: dict[str, dict[str, Any]] = {
 CONFIGS = {"comper-single": COMPER, "dqn": DQN, "ddqn": DDQN, "comper": GRAPH}
 CLASSES: dict[str, dict[str, Any]] = {"classes": {}, "classes of steps": {"targets": "steps", "target_period_steps": 20}}
 CONFIGS |= {name: dataclasses.replace(GRAPH, value_classes=21, **changes) for name, changes in CLASSES.items()}
-CONFIGS["habits of steps"] = dataclasses.replace(GRAPH, habit_steps=5, targets="steps", target_period_steps=20)
-CONFIGS["habits"] = dataclasses.replace(GRAPH, habit_steps=5)
+BUTTON = ("NOOP", "FIRE")
+CONFIGS["autofire"] = dataclasses.replace(GRAPH, autofire_steps=5)
 CONFIGS["ensemble"] = dataclasses.replace(GRAPH, ensemble=2)
 CONFIGS |= {name: dataclasses.replace(COMPER, **changes) for name, changes in READINGS.items()}
 
@@ -47,7 +47,7 @@ def stacked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def run(config: Any, seeds: list[int]) -> tuple[Any, list[Tape]]:
     made = setups((5,), seeds)
-    agent = agent_of(KINDS[type(config)], config, made)
+    agent = agent_of(KINDS[type(config)], config, made, names=BUTTON)
     # Episodes of different lengths: the trials finish at different times, and the others go on beside them.
     loop, tapes = loop_of(config, agent, [Corridor(cap=cap) for cap in (20, 7, 45)[: len(seeds)]], made)
     loop.run()
@@ -62,7 +62,7 @@ def test_stacked_trials_give_what_they_give_alone(config: Any, monkeypatch: pyte
     monkeypatch.undo()  # from here on the CPU computes as a CPU again
     for trial, seed in enumerate([3, 4, 5]):
         made = setups((5,), [seed])
-        alone = agent_of(KINDS[type(config)], config, made)
+        alone = agent_of(KINDS[type(config)], config, made, names=BUTTON)
         loop, (tape,) = loop_of(config, alone, [Corridor(cap=(20, 7, 45)[trial])], made)
         loop.run()
         assert tape.episodes == tapes[trial].episodes

@@ -66,7 +66,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "memory_sets": 60,
         "refresh_period_steps": 20,
         "held_steps": 50,
-        "habit_steps": 6,
+        "autofire_steps": 6,
         "replay": "surprise",
         "double": True,
         "epsilon_decay_frames": 100_000,
@@ -194,7 +194,7 @@ GRAPH_INVENTORY = {
     "pairs to replay": "agent/graph/pairs",
     "counters of the graph": "agent/graph/counters",
     "the action that is held": "agent/explorer/held",
-    "what behaviours have paid": "agent/habits/paid",
+    "what the button has paid": "agent/autofire/paid",
 }
 OWN_INVENTORIES = {"comper-single": COMPER_INVENTORY, "comper": GRAPH_INVENTORY}
 
@@ -223,8 +223,8 @@ def test_weights_are_taken_from_a_state_and_put_into_another(states: Any, tmp_pa
     bench = Bench(settings, tmp_path / "seed-5")
     before = bench.agent.weights(0)
     assert set(before) == set(weights)
-    if "habits" in weights:  # nothing is scored in so few steps: as if a habit had paid the most
-        weights["habits"] = {"behaviour": np.array([3])}
+    if "autofire" in weights:  # nothing is scored in so few steps: as if the button by turns had paid more
+        weights["autofire"] = {"button": np.array([1])}
     bench.agent.load_weights(0, weights)
     now = bench.agent.weights(0)
     bench.close()

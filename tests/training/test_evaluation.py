@@ -22,8 +22,9 @@ from comper.environments.families import find_environment
 from comper.environments.floors import ConstantFloor, Floor, Floors, RandomFloor, save_floors
 from comper.environments.minigrid import MiniGridSettings
 from comper.errors import DivergedError, OutsideCodeError, StoppedError, UsageError
-from comper.learners.habits import Habits
+from comper.learners.autofire import Autofire
 from comper.memory.known_values import KnownValues
+from comper.protocol import ACTION_NAMES
 from comper.runs.files import digest, sealed
 from comper.runs.folder import MANIFEST_FILE, WEIGHTS_FILE
 from comper.training.checkpointing import Checkpointer
@@ -391,18 +392,32 @@ def test_a_policy_plays_in_a_plain_gymnasium_loop(name: str, tmp_path: Path) -> 
             policy.predict(99)
 
 
-def test_a_policy_acts_by_the_habit_that_has_paid_the_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    saved = {"behaviour": np.array([2])}  # the second action, held
-    monkeypatch.setattr(Habits, "weights", lambda habits, trial: saved)
-    (run,) = train("gym:CartPole-v1", "comper", frames=60, habit_steps=3, out=tmp_path, **QUICK)
-    monkeypatch.undo()
+@pytest.mark.parametrize("is_by_turns", [True, False])
+def test_a_policy_presses_the_button_as_has_paid_more(
+    is_by_turns: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(Autofire, "weights", lambda autofire, trial: {"button": np.array([int(is_by_turns)])})
+        small: dict[str, Any] = {"screen_size": 36, "episode_cap_frames": 60, "frames": 60}
+        (run,) = train("asterix", "comper", autofire_steps=3, out=tmp_path, **small, **QUICK)
     policy = load(run, device="cpu")
-    assert [policy.predict(np.zeros(4, np.float32)) for _ in range(20)] == [1] * 20
-    assert {policy.predict(np.zeros(4, np.float32), epsilon=1.0) for _ in range(40)} == {0, 1}
-    assert not policy.has_q_values
-    with pytest.raises(UsageError, match="The agent comper has no Q-values, or does not act by them"):
-        policy.q_values()
-    assert 8 <= evaluate(run, episodes=3, epsilon=0.0, device="cpu", show_progress=False).mean <= 11
+    screens = np.random.default_rng(0).integers(0, 256, (20, 36, 36), np.uint8)
+    seen = [ACTION_NAMES[policy.predict(screen, epsilon=1.0)] for screen in screens]
+    assert (["FIRE" in name for name in seen] == [True, False] * 10) == is_by_turns
+    assert len({name.removesuffix("FIRE") for name in seen}) > 4, "the stick is the network's"
+    assert policy.q_values().shape == (18,)
+    taken: list[int] = []
+    press = Autofire.pressed
+
+    def watched(*given: Any) -> int:
+        taken.append(press(*given))
+        return taken[-1]
+
+    monkeypatch.setattr(Autofire, "pressed", watched)
+    assert evaluate(run, episodes=1, epsilon=1.0, device="cpu", show_progress=False).scores == (0.0,)
+    pressed = ["FIRE" in ACTION_NAMES[action] for action in taken]
+    assert len(pressed) == 12
+    assert (pressed == [True, False] * 6) == is_by_turns
 
 
 def test_an_agent_without_q_values_says_so(tmp_path: Path) -> None:

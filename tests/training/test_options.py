@@ -245,6 +245,15 @@ def test_other_settings_than_this_version_has_are_named_and_not_called_damage(tm
         recorded_settings(tmp_path, manifest, NO_OWN_CODE)
 
 
+def test_a_setting_that_was_taken_out_is_heeded_only_where_it_was_on(tmp_path: Path) -> None:
+    settings = resolved("comper", CARTPOLE, batch_size=7)
+    manifest = recorded_as(tmp_path, settings.to_toml() + "habit_steps = 0\n", "comper")
+    assert recorded_settings(tmp_path, manifest, NO_OWN_CODE) == settings
+    manifest = recorded_as(tmp_path, settings.to_toml() + "habit_steps = 100\n", "comper")
+    with pytest.raises(OtherVersionError, match="the run has habit_steps, which nothing here knows"):
+        recorded_settings(tmp_path, manifest, NO_OWN_CODE)
+
+
 @pytest.mark.parametrize("agent", AGENTS)
 def test_what_was_done_before_a_setting_is_a_value_of_it(agent: str) -> None:
     parts = default_settings(find_agent(agent), CARTPOLE.settings)

@@ -22,7 +22,7 @@ def moment(**changes: Any) -> Moment:
         "observation": np.zeros((10, 10, 4), np.bool_),
         "q": np.array([0.0, 1.0, 0.5], np.float32),
         "action": 1,
-        "is_random": False,
+        "is_greedy": True,
         "score": 12.0,
         "step": 3,
         "episode": 1,
@@ -83,13 +83,13 @@ def test_the_memory_beside_the_screen_is_the_most_similar_one(compact_run: Path,
 
 def test_what_is_not_there_is_said(written: list[str]) -> None:
     Scene("", "", ACTIONS, None, "The memory is in the checkpoints of a run.").draw(moment(q=None))
-    assert "this agent acts without Q-values" in written
+    assert "this agent has no Q-values" in written
     assert "The memory is in the checkpoints of a run." in written
 
 
 def test_a_random_action_is_marked_and_of_many_actions_the_best_are_shown(written: list[str]) -> None:
     names = tuple(f"act-{i}" for i in range(40))
     q = np.arange(40, dtype=np.float32)
-    Scene("", "", names, None, "").draw(moment(q=q, action=2, is_random=True))
+    Scene("", "", names, None, "").draw(moment(q=q, action=2, is_greedy=False))
     shown = [text for text in written if text.startswith("act-")]
-    assert shown == ["act-2 (random)", *names[-19:]]
+    assert shown == ["act-2 (not greedy)", *names[-19:]]

@@ -173,8 +173,9 @@ class Agent(ABC):
         values: NDArray[np.float32] = learner.values(states[:, None], trials)[:, 0].cpu().numpy()
         return values
 
-    def acts_by_values(self, trial: int) -> bool:
-        """Whether its Q-values say what it does."""
+    @property
+    def has_q_values(self) -> bool:
+        """Whether it can say what it expects of each action."""
         return "q_network" in self.parts or type(self).q_values is not Agent.q_values
 
     # What is asked before an agent is made and anything is written.

@@ -45,6 +45,7 @@ FEWEST_CLASSES = 11
 class GraphConfig(AgentConfig):
     """The graph, how the network's word enters it, replay, exploration, and the network with its optimiser."""
 
+    taken_out: ClassVar = {"habit_steps": 0}
     discount: float = setting(0.99, "D7", "γ, the discount factor", most=1, synonyms=("gamma",))
     # The graph and its values
     targets: str = setting(
@@ -114,15 +115,6 @@ class GraphConfig(AgentConfig):
         before="any",
     )
     held_steps: int = setting(1, "D7", "agent steps that a random action is held at most; P(n or more) = 1/n", most=10_000)
-    habit_steps: int = setting(
-        0,
-        "D7",
-        "for so many steps at a time the network acts, or a habit (an action held, FIRE by turns, any action at random), "
-        "whichever has paid the most; 0: the network alone",
-        least=0,
-        most=100_000,
-        before=0,
-    )
     autofire_steps: int = setting(
         0,
         "D7",
@@ -277,7 +269,6 @@ class GraphAgent(Agent):
     def __init__(self, config: GraphConfig, task: Task, trials: Sequence[TrialSetup], *, device: torch.device):
         from comper.learners.autofire import Autofire
         from comper.learners.frame_bank import FrameBank
-        from comper.learners.habits import Habits
         from comper.learners.optimisers import Adam
         from comper.learners.pictures import Pictures
         from comper.learners.value_regression import ValueLearner
@@ -300,10 +291,6 @@ class GraphAgent(Agent):
             channels_first=task.has_channels_first,
         )
         parts: dict[str, Part] = {"q_network": self.q_network, "explorer": self.explorer}
-        self.habits = None
-        if config.habit_steps:
-            exploration = [trial.exploration for trial in trials]
-            self.habits = parts["habits"] = Habits(exploration, task.action_names, config.habit_steps)
         self.autofire = None
         if config.autofire_steps:
             exploration = [trial.exploration for trial in trials]
@@ -326,34 +313,12 @@ class GraphAgent(Agent):
     def act(
         self, states: NDArray[np.int64], epsilon: Sequence[float], trials: Sequence[int]
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """ε-greedy by the network's values, or the graph's where it has some; or what a habit does."""
-        habitual = self._habitual(epsilon, trials)
-        asked = [row for row, action in enumerate(habitual) if action is None]
-        q = np.zeros((len(trials), self._num_actions), np.float32)
-        if asked:
-            q[asked] = self.q_values(states[asked], [trials[row] for row in asked])
-        chosen = [
-            self._choose(trials[row], states[row].tolist(), q[row], epsilon[row]) if action is None else action
-            for row, action in enumerate(habitual)
-        ]
+        """ε-greedy by the network's values, or the graph's where it has some; FIRE may be pressed by turns."""
+        q = self.q_values(states, trials)
+        chosen = [self._choose(*each) for each in zip(trials, states.tolist(), q, epsilon, strict=True)]
         if self.autofire:
             chosen = [self.autofire.pressed(trial, action) for trial, action in zip(trials, chosen, strict=True)]
         return np.array(chosen), q[np.arange(len(chosen)), chosen]
-
-    def _habitual(self, epsilon: Sequence[float], trials: Sequence[int]) -> list[int | None]:
-        """For each trial what a habit does; None where the network acts. An action that was held is let go of by a habit."""
-        if not self.habits:
-            return [None] * len(trials)
-        actions = [self.habits.action(i, e) for i, e in zip(trials, epsilon, strict=True)]
-        for trial, action in zip(trials, actions, strict=True):
-            if action is not None:
-                self.explorer.let_go(trial)
-        return actions
-
-    def acts_by_values(self, trial: int) -> bool:
-        """Whether the network or the graph acts, not a habit, and FIRE is theirs, too."""
-        is_habit = self.habits and self.habits.acting(trial)
-        return not is_habit and not (self.autofire and self.autofire.is_by_turns(trial))
 
     def q_values(self, states: NDArray[np.int64], trials: Sequence[int]) -> NDArray[np.float32]:
         """The values by which the agent acts; the network is not asked if the graph knows every action of all these states."""
@@ -405,8 +370,6 @@ class GraphAgent(Agent):
             self.graphs[trial].add(clipped)
         else:
             self.memory.add(trial, clipped, is_last=is_last)
-        if self.habits:
-            self.habits.note(trial, transition.r, is_over=transition.is_terminal, is_last=is_last)
         if self.autofire:
             self.autofire.note(trial, transition.r, is_over=transition.is_terminal, is_last=is_last)
         if is_last:
@@ -501,8 +464,6 @@ class GraphAgent(Agent):
     def metrics(self, trial: int) -> dict[str, Any]:
         """The mean loss since the last call, and the graph: its size, how much recurs, how far values travelled."""
         loss: dict[str, Any] = {"cnn_loss": self.q_network.loss.read(trial)}
-        if self.habits:
-            loss["habit"] = self.habits.acting(trial)
         if self.autofire:
             loss["autofire"] = int(self.autofire.is_by_turns(trial))
         if self.config.targets == "steps":
@@ -522,7 +483,7 @@ class GraphAgent(Agent):
 
     @classmethod
     def check(cls, config: GraphConfig, task: Task) -> None:
-        """Refuse what needs pictures where there are none."""
+        """Refuse what does not fit the environment, and what does not go together."""
         is_picture = task.observation_kind == "pixels" and len(task.observation_shape) >= 2
         if config.shift_pixels and not is_picture:
             raise UsageError("shift_pixels moves pictures, and these observations are none: use --shift-pixels 0.")
@@ -548,7 +509,7 @@ class GraphAgent(Agent):
             )
         if config.mirror and not is_picture:
             raise UsageError("mirror is for pictures, and these observations are none: use --mirror false.")
-        if config.joystick != "off" or config.mirror:
+        if config.joystick != "off" or config.mirror or config.autofire_steps:
             _check_actions(config, task)
         if config.average_views and not is_picture:
             raise UsageError("average_views is for pictures, and these observations are none: use --average-views false.")
@@ -557,10 +518,6 @@ class GraphAgent(Agent):
                 "average_views, which is on by default in Atari games, needs pictures that are moved or mirrored: "
                 "use --average-views false, --shift-pixels 4 or --mirror true."
             )
-        if config.habit_steps:
-            _check_habits(config, task)
-        if config.autofire_steps:
-            _check_autofire(config, task)
         if config.layer_norm and not config.residual_width:
             raise UsageError("layer_norm is for the residual network: use --residual-width 1 with it.")
         if config.foresight_steps:
@@ -608,29 +565,6 @@ class GraphAgent(Agent):
         return MemoryEstimate(config.memory_sets, tables, 4 * weights, batch)
 
 
-def _check_habits(config: GraphConfig, task: Task) -> None:
-    """Refuse habits that could hardly all be tried."""
-    from comper.learners.habits import habits_of
-
-    needed = config.habit_steps * len(habits_of(task.action_names))
-    if needed > config.frames // 2:
-        raise UsageError(
-            f"habit_steps = {config.habit_steps}: to try every habit once takes {needed:,} steps, "
-            f"more than half of {config.frames:,} frames. Use fewer steps, or --habit-steps 0."
-        )
-
-
-def _check_autofire(config: GraphConfig, task: Task) -> None:
-    from comper.networks.joystick import buttons_of
-
-    if config.habit_steps:
-        raise UsageError("habits press FIRE by turns, too: use --autofire-steps 0 or --habit-steps 0.")
-    if not buttons_of(task.action_names)[0]:
-        raise UsageError(
-            "autofire_steps is for actions such as LEFT and LEFTFIRE, and these are others: use --autofire-steps 0."
-        )
-
-
 def _check_foresight(config: GraphConfig, task: Task) -> None:
     from comper.networks.foresight import can_foresee
 
@@ -644,12 +578,16 @@ def _check_foresight(config: GraphConfig, task: Task) -> None:
 
 
 def _check_actions(config: GraphConfig, task: Task) -> None:
-    from comper.networks.joystick import joystick_shares, mirrored_actions
+    from comper.networks.joystick import buttons_of, joystick_shares, mirrored_actions
 
     if config.joystick != "off" and not joystick_shares(task.action_names, own=False):
         raise UsageError("joystick is for actions such as UP and LEFTFIRE, and these are others: use --joystick off.")
     if config.mirror and not mirrored_actions(task.action_names):
         raise UsageError("mirror is for actions with mirror images, as LEFT has RIGHT: use --mirror false.")
+    if config.autofire_steps and not buttons_of(task.action_names)[0]:
+        raise UsageError(
+            "autofire_steps is for actions such as LEFT and LEFTFIRE, and these are others: use --autofire-steps 0."
+        )
 
 
 def _output_layer(config: GraphConfig, task: Task) -> OutputLayer:

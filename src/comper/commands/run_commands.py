@@ -38,7 +38,7 @@ def add_train(parser: argparse.ArgumentParser, argv: list[str]) -> None:
         "comper train freeway --frames 20000",
         "comper train gym:CartPole-v1 --agent ddqn --frames 20000",
         "comper train paper --agent dqn --trials 5 --out runs",
-        "comper train asterix --config my.toml --alignment max",
+        "comper train asterix --agent comper-single --config my.toml --alignment max",
     )
     parser.usage = "comper train ENV [ENV ...] [--agent A] [--frames N] [--out DIR] [option ...]"
     parser.set_defaults(run=_train)

@@ -22,7 +22,7 @@ PARTS = re.compile("(UP|DOWN)?(LEFT|RIGHT)?(FIRE)?")
 MIRRORED = {"LEFT": "RIGHT", "RIGHT": "LEFT"}
 
 
-def parts_of(action_names: Sequence[str]) -> list[tuple[str, ...]]:
+def _parts_of(action_names: Sequence[str]) -> list[tuple[str, ...]]:
     """Up or down, left or right, and fire, of each action, "" where it has none; empty if they are not a joystick's."""
     found = [PARTS.fullmatch("" if name == "NOOP" else name) for name in action_names]
     return [] if None in found else [match.groups("") for match in found if match]
@@ -30,7 +30,7 @@ def parts_of(action_names: Sequence[str]) -> list[tuple[str, ...]]:
 
 def joystick_shares(action_names: Sequence[str], *, own: bool) -> Shares:
     """Rows for the parts of these actions and, with `own`, one for each action; none if they are not a joystick's."""
-    columns = list(zip(*parts_of(action_names), strict=True))
+    columns = list(zip(*_parts_of(action_names), strict=True))
     parts = [tuple(int(part == of_action) for of_action in column) for column in columns for part in dict.fromkeys(column)]
     shared = [row for row in parts if 0 in row]  # what all actions have in common tells none from another
     each = [tuple(int(i == j) for j in range(len(action_names))) for i in range(len(action_names))]
@@ -39,7 +39,7 @@ def joystick_shares(action_names: Sequence[str], *, own: bool) -> Shares:
 
 def mirrored_actions(action_names: Sequence[str]) -> list[int]:
     """The number of each action's mirror image; empty if one has none, or if they are not a joystick's."""
-    parts = parts_of(action_names)
+    parts = _parts_of(action_names)
     images = [(along, MIRRORED.get(across, across), fire) for along, across, fire in parts]
     return [parts.index(image) for image in images] if set(images) == set(parts) else []
 
@@ -49,7 +49,7 @@ def buttons_of(action_names: Sequence[str]) -> tuple[list[int], list[int]]:
 
     Both are empty if the actions are not a joystick's, or if a position lacks one of the two.
     """
-    parts = parts_of(action_names)
+    parts = _parts_of(action_names)
     both = [[(along, across, fire) for along, across, _ in parts] for fire in ("FIRE", "")]
     pressed, released = ([parts.index(part) if part in parts else -1 for part in row] for row in both)
     return ([], []) if -1 in pressed + released else (pressed, released)

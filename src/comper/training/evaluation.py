@@ -83,7 +83,7 @@ class Policy:
         before = self._history.state if not self._is_new else (ids[0],) * self.settings.config.history_length
         state = (*before, *(ids[1:] if self._is_new else ids))[-self.settings.config.history_length :]
         if not self.has_q_values:
-            raise UsageError(f"The agent {self.settings.agent_name} has no Q-values, or does not act by them.")
+            raise UsageError(f"The agent {self.settings.agent_name} has no Q-values.")
         values: NDArray[np.float32] = self._agent.q_values(np.array([state], np.int64), [0])[0]
         self._frames.release(ids)
         self._require_finite(values)
@@ -99,8 +99,8 @@ class Policy:
 
     @property
     def has_q_values(self) -> bool:
-        """Whether the agent can say what it expects of each action, and acts by that."""
-        return self._agent.acts_by_values(0)
+        """Whether the agent can say what it expects of each action."""
+        return self._agent.has_q_values
 
     def _frames_of(self, observation: ArrayLike) -> NDArray[Any]:
         shape, dtype = self.info.observation_shape, self.info.observation_dtype

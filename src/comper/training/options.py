@@ -23,7 +23,16 @@ from comper.protocol import AgentConfig
 from comper.runs.files import digest, read_file
 from comper.runs.folder import CONFIG_FILE
 from comper.runs.manifest import Manifest
-from comper.settings import MAX_TOML_BYTES, Settings, changed_settings, fields_of, parse_settings, to_toml, with_settings
+from comper.settings import (
+    MAX_TOML_BYTES,
+    Settings,
+    changed_settings,
+    fields_of,
+    parse_settings,
+    switched_off,
+    to_toml,
+    with_settings,
+)
 from comper.training.gpu_sharing import num_gpu_processes
 from comper.training.hooks import AnyHook, Hook
 
@@ -368,7 +377,7 @@ def _settings_since(
     known = {f.name: f.metadata["before"] for _, f in fields_of(parts)}
     since = {name: before for name, before in known.items() if name not in recorded and before is not None}
     lacking = sorted(set(known) - set(recorded) - set(since))
-    unknown = sorted(set(recorded) - set(known))
+    unknown = sorted(set(recorded) - set(known) - switched_off(parts, recorded))
     if lacking or unknown:
         differences = [f"does not have {', '.join(lacking)}"] * bool(lacking)
         differences += [f"has {', '.join(unknown)}, which nothing here knows"] * bool(unknown)

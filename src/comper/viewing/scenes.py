@@ -27,8 +27,8 @@ class Moment:
     observation: NDArray[np.generic]
     q: NDArray[np.float32] | None
     action: int
-    is_random: bool
-    """Whether the action is another than the one of the highest Q-value."""
+    is_greedy: bool
+    """Whether the action is the one of the highest Q-value."""
     score: float
     step: int
     episode: int
@@ -70,12 +70,12 @@ class Scene:
             is_chosen = action == moment.action
             value = float(is_chosen) if moment.q is None else self._share(float(q[action]))
             figure = "" if moment.q is None else f"{float(q[action]):,.{self._digits()}f}"
-            name = self._actions[action] + (" (random)" if is_chosen and moment.is_random else "")
+            name = self._actions[action] + (" (not greedy)" if is_chosen and not moment.is_greedy else "")
             self._draw_action(canvas, TOP + 32 + place * height, height, name, value, figure, is_chosen=is_chosen)
 
     def _about_bars(self, q: NDArray[np.float32] | None) -> str:
         if q is None:
-            return "this agent acts without Q-values"
+            return "this agent has no Q-values"
         self._low, self._high = min(self._low, float(q.min())), max(self._high, float(q.max()))
         return f"bars from {self._low:,.{self._digits()}f} to {self._high:,.{self._digits()}f}"
 

@@ -118,8 +118,8 @@ def _play_episode(policy: Policy, env: Environment, episode: int, epsilon: float
     while not is_over:
         action = policy.predict(frames, epsilon=epsilon)
         q = policy.q_values() if policy.has_q_values else None
-        is_random = q is not None and int(np.argmax(q)) != action
-        yield Moment(screen_of(env, frames[-1]), frames[-1], q, action, is_random, score, step, episode)
+        is_greedy = q is None or int(np.argmax(q)) == action
+        yield Moment(screen_of(env, frames[-1]), frames[-1], q, action, is_greedy, score, step, episode)
         seen: list[NDArray[Any]] = []
         for held in range(num_held):
             outcome = env.step(action)
@@ -129,6 +129,6 @@ def _play_episode(policy: Policy, env: Environment, episode: int, epsilon: float
                 break
             if held < num_held - 1:
                 now = outcome.frames[-1]
-                yield Moment(screen_of(env, now), now, q, action, is_random, score, step, episode)
+                yield Moment(screen_of(env, now), now, q, action, is_greedy, score, step, episode)
         frames, step = np.concatenate(seen), step + 1
-    yield Moment(screen_of(env, frames[-1]), frames[-1], q, action, is_random, score, step, episode)
+    yield Moment(screen_of(env, frames[-1]), frames[-1], q, action, is_greedy, score, step, episode)

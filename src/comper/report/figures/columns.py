@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-COUNTERS = ("steps", "total_frames", "episodes", "habit", "autofire")
-"""How far a run was when a line was written, and the number of who acted; they are not worth a figure."""
+COUNTERS = ("steps", "total_frames", "episodes", "autofire")
+"""How far a run was when a line was written, and whose the button was; they are not worth a figure."""
 
 
 @dataclass(frozen=True)
