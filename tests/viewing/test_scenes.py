@@ -87,9 +87,13 @@ def test_what_is_not_there_is_said(written: list[str]) -> None:
     assert "The memory is in the checkpoints of a run." in written
 
 
-def test_a_random_action_is_marked_and_of_many_actions_the_best_are_shown(written: list[str]) -> None:
+def test_an_action_that_is_not_the_best_is_marked_and_of_many_actions_the_best_are_shown(written: list[str]) -> None:
     names = tuple(f"act-{i}" for i in range(40))
     q = np.arange(40, dtype=np.float32)
     Scene("", "", names, None, "").draw(moment(q=q, action=2, is_greedy=False))
     shown = [text for text in written if text.startswith("act-")]
-    assert shown == ["act-2 (not greedy)", *names[-19:]]
+    assert shown == ["act-2", *names[-19:]]
+    assert "not greedy; bars from 0.0 to 39.0" in written
+    written.clear()
+    Scene("", "", names, None, "").draw(moment(q=q, action=39))
+    assert "bars from 0.0 to 39.0" in written

@@ -62,7 +62,7 @@ class Scene:
 
     def _draw_actions(self, canvas: Canvas, moment: Moment) -> None:
         canvas.text(BARS_X, TOP + 14, "Actions" if moment.q is None else "Q-values", size=16)
-        canvas.text(BARS_X + BARS_WIDTH, TOP + 14, self._about_bars(moment.q), size=13, colour=MUTED, anchor="rs")
+        canvas.text(BARS_X + BARS_WIDTH, TOP + 14, self._about_bars(moment), size=13, colour=MUTED, anchor="rs")
         q = np.zeros(len(self._actions), np.float32) if moment.q is None else moment.q
         shown = _shown_actions(q, moment.action)
         height = min(32.0, (SCREEN[1] - 34) / len(shown))
@@ -70,14 +70,15 @@ class Scene:
             is_chosen = action == moment.action
             value = float(is_chosen) if moment.q is None else self._share(float(q[action]))
             figure = "" if moment.q is None else f"{float(q[action]):,.{self._digits()}f}"
-            name = self._actions[action] + (" (not greedy)" if is_chosen and not moment.is_greedy else "")
-            self._draw_action(canvas, TOP + 32 + place * height, height, name, value, figure, is_chosen=is_chosen)
+            y, name = TOP + 32 + place * height, self._actions[action]
+            self._draw_action(canvas, y, height, name, value, figure, is_chosen=is_chosen)
 
-    def _about_bars(self, q: NDArray[np.float32] | None) -> str:
-        if q is None:
+    def _about_bars(self, moment: Moment) -> str:
+        if (q := moment.q) is None:
             return "this agent has no Q-values"
         self._low, self._high = min(self._low, float(q.min())), max(self._high, float(q.max()))
-        return f"bars from {self._low:,.{self._digits()}f} to {self._high:,.{self._digits()}f}"
+        mark = "" if moment.is_greedy else "not greedy; "
+        return f"{mark}bars from {self._low:,.{self._digits()}f} to {self._high:,.{self._digits()}f}"
 
     def _share(self, q: float) -> float:
         return (q - self._low) / max(self._high - self._low, 1e-9)
