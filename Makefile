@@ -30,7 +30,7 @@ torture: setup  ## every fault a run must survive, at full size (hours)
 	@OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m tests.faults.torture
 
 # Small changes of the source, each of which a test must notice; a part of the list: ONLY="memory/".
-mutants: setup  ## some 510 small changes of the source: each must make a test fail (an hour)
+mutants: setup  ## some 600 small changes of the source: each must make a test fail (an hour)
 	@$(BIN)/python -m tests.mutants.run --only "$(ONLY)" $(if $(ONLY),,--out results/mutants.json)
 
 # After a change that alters results on purpose, and says so in CHANGELOG.md.
