@@ -32,7 +32,7 @@ def test_the_list_fits_the_source() -> None:
     assert problems(MUTANTS) == []
     assert len(MUTANTS) >= 60
     rooms = {mutant.file.split("/")[0] for mutant in MUTANTS}
-    assert rooms == {"agents", "learners", "networks", "memory", "training", "environments", "progress.py"}
+    assert rooms == {"agents", "learners", "networks", "memory", "training", "environments", "progress.py", "settings.py"}
 
 
 def test_a_mutant_that_a_test_notices_is_killed_and_the_source_stays_as_it_is(tree: Path) -> None:
