@@ -35,6 +35,7 @@ CLASSES: dict[str, dict[str, Any]] = {"classes": {}, "classes of steps": {"targe
 CONFIGS |= {name: dataclasses.replace(GRAPH, value_classes=21, **changes) for name, changes in CLASSES.items()}
 BUTTON = ("NOOP", "FIRE")
 CONFIGS["autofire"] = dataclasses.replace(GRAPH, autofire_steps=5)
+CONFIGS["autofire of steps"] = dataclasses.replace(GRAPH, autofire_steps=5, targets="steps", target_period_steps=20)
 CONFIGS["ensemble"] = dataclasses.replace(GRAPH, ensemble=2)
 CONFIGS |= {name: dataclasses.replace(COMPER, **changes) for name, changes in READINGS.items()}
 
