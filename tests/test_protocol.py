@@ -206,6 +206,7 @@ GRAPH_IN_ATARI = GRAPH | {
         "observation": "rolling", "discount": 0.97, "trust": 0.9, "train_period_steps": 1, "step_size": 0.0001,
         "shift_pixels": 4, "random_actions": "any", "epsilon_end": 0.01, "epsilon_decay_frames": 10_000,
         "updates_at_a_time": 2, "joystick": "alone", "mirror": True, "average_views": True,
+        "autofire_steps": 100,
     }.items()
 }  # fmt: skip
 ATARI = {

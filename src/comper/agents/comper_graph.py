@@ -623,6 +623,7 @@ IN_ATARI = GraphConfig(
     epsilon_end=0.01,
     epsilon_decay_frames=10_000,
     random_actions="any",
+    autofire_steps=100,
     joystick="alone",
     step_size=0.0001,
     shift_pixels=4,
@@ -630,7 +631,7 @@ IN_ATARI = GraphConfig(
     average_views=True,
 )
 """Pictures need motion and smaller steps; 20,000 steps two updates each, a lower γ and more trust; and more is made of each
-picture and action (experiments 7, 19 and 22).
+picture and action (experiments 7, 19 and 22). FIRE is pressed by turns where that pays (experiment 28).
 """
 COMPER = AgentSpec(
     "comper", "values travel over the graph of similar transitions", GraphAgent, GraphConfig(), in_atari=IN_ATARI
