@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from types import ModuleType
 
 import numpy as np
 import torch
@@ -10,8 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from comper.networks.cnn import ObservationSpec, OutputLayer, QNetworkFactory
+from comper.networks.gpu_kernels import gpu_kernels
 from comper.networks.stacking import Linear, as_floats, glorot
 
+KERNELS = "comper.networks.gpu_convolutions"
 FILTERS = (16, 32, 32)
 """Of the three stages, each of which halves the picture."""
 HIDDEN_UNITS = 512
@@ -87,6 +90,7 @@ class ResidualCNN(nn.Module):
             channels, height, columns = width * filters, (height + 1) // 2, (columns + 1) // 2
         self._stages = tuple(stage for stage in self.children() if isinstance(stage, Stage))
         self.num_filters = channels
+        self._fits_kernels = width & (width - 1) == 0  # blocks of a power of two
         self.Dense1 = Linear(height * columns * channels, HIDDEN_UNITS)
         self.Dense2 = output(HIDDEN_UNITS, num_actions)
 
@@ -97,9 +101,11 @@ class ResidualCNN(nn.Module):
     def features(self, frames: Tensor) -> Tensor:
         """What the last stage says of states, (..., B, filters, H, W)."""
         images = self._images(frames)
-        is_stacked = images.dim() == 5
+        is_stacked, is_gpu = images.dim() == 5, images.device.type == "cuda"
+        if is_stacked and is_gpu and self._fits_kernels and (kernels := gpu_kernels(KERNELS)):
+            return self._features_by(kernels, images)
+        images = as_floats(images)
         x = images.movedim(0, 1).flatten(1, 2) if is_stacked else images
-        is_gpu = x.device.type == "cuda"
         x = x.contiguous(memory_format=torch.channels_last) if is_gpu else x
         # 16-bit numbers are 1.5 times as fast there as TF32; each weight is used once, so that no copy is worth keeping.
         with torch.autocast("cuda", torch.bfloat16, enabled=is_gpu, cache_enabled=False):
@@ -107,6 +113,21 @@ class ResidualCNN(nn.Module):
                 x = stage.forward(x)
         x = x.relu().float()
         return x.view(len(x), len(images), -1, *x.shape[2:]).movedim(1, 0) if is_stacked else x
+
+    def _features_by(self, kernels: ModuleType, images: Tensor) -> Tensor:
+        """The same by our own kernels, of images (T, B, C, H, W)."""
+        x = kernels.columns_of(images)
+        scale = 1 / 255 if images.dtype == torch.uint8 else 1.0
+        for stage in self._stages:
+            convolve = partial(kernels.convolved, is_rectified=True)
+            layers = [stage.Conv1, stage.Conv2, stage.Conv3, stage.Conv4, stage.Conv5]
+            (first, first_bias), *others = [(layer.weight, layer.bias) for layer in layers]
+            x = kernels.halved(kernels.convolved(x, first * scale, first_bias))
+            for one, two in ((0, 1), (2, 3)):
+                x = convolve(convolve(x, *others[one]), *others[two], added=x)
+            scale = 1.0
+        features: Tensor = x.relu().float().movedim(-1, 2)
+        return features
 
     def hidden_sums(self, features: Tensor) -> Tensor:
         """What the hidden layer makes of them, (..., B, units), before what is negative becomes 0."""
@@ -121,7 +142,7 @@ class ResidualCNN(nn.Module):
         return F.layer_norm(x, x.shape[-1:]) if self._layer_norm else x
 
     def _images(self, frames: Tensor) -> Tensor:
-        """(..., history, H, W), (..., history, H, W, C) or (..., history, C, H, W) as floats (..., channels, H, W)."""
+        """(..., history, H, W), (..., history, H, W, C) or (..., history, C, H, W) as images (..., channels, H, W)."""
         if self._channel_axis is not None:
             frames = (frames if self._channel_axis == 0 else frames.movedim(-1, -3)).flatten(-4, -3)
-        return as_floats(frames)
+        return frames
