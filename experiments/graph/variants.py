@@ -9,6 +9,7 @@ python experiments/graph/variants.py --stage pace                     # the firs
 python experiments/graph/variants.py --stage dqn-pace                 # DQN with comper's own pace
 python experiments/graph/variants.py --stage ensemble                 # several networks in one
 python experiments/graph/variants.py --stage mirrors                  # mirrored pictures in MinAtar
+python experiments/graph/variants.py --stage mirrored-study           # the same in the study; mirrored-pace: its first steps
 python experiments/graph/variants.py --stage foresight                # what follows is foreseen, in MinAtar
 python experiments/graph/variants.py --stage default-epsilon          # should comper explore for longer?
 python experiments/graph/variants.py --stage lending                  # states that lend, where little recurs
@@ -33,6 +34,8 @@ from experiments.readings.variants import STAGE_1_GAMES, Population, add_flags, 
 
 Agents = dict[str, tuple[str, dict[str, Any]]]
 
+PLAIN = {"mirror": False, "average_views": False}
+"""What `comper` had in MinAtar before experiment 21, and has wherever nothing else is said here."""
 ANY = {"random_actions": "any"}
 """The default before experiment 11."""
 
@@ -102,11 +105,18 @@ DEFAULT_EPSILON: Agents = {
 }
 DEFAULT_EPSILON_TASKS = ("minigrid:DoorKey-6x6-v0", "minatar:breakout", "minigrid:LavaGapS7-v0")
 
+MIRRORED = {"mirror": True, "average_views": True}
 MIRRORS: Agents = {
     "comper": ("comper", {}),
     "mirrors": ("comper", {"mirror": True}),
-    "mirrors-and-views": ("comper", {"mirror": True, "average_views": True}),
+    "mirrors-and-views": ("comper", MIRRORED),
 }
+MIRRORED_STUDY: Agents = {
+    "comper-mirrored": ("comper", MIRRORED),
+    "comper-mirrored-3-steps": ("comper", MIRRORED | {"targets": "steps"}),
+}
+"""Beside the agents of the study."""
+MIRRORED_PACE: Agents = {"own-pace-mirrored": ("comper", PACE["own-pace"][1] | MIRRORED)}
 FORESIGHT: Agents = {
     "foresight-1": ("comper", {"foresight_steps": 1}),
     "foresight-3": ("comper", {"foresight_steps": 3}),
@@ -227,6 +237,8 @@ STAGES = {
     "dqn-pace": Stage(DQN_PACE, ALL_TASKS, EQUAL, range(5), 100_000),
     "ensemble": Stage(ENSEMBLE, TUNE_TASKS),
     "mirrors": Stage(MIRRORS, MINATAR, seeds=range(100, 104)),
+    "mirrored-study": Stage(MIRRORED_STUDY, MINATAR, EQUAL, range(5), 100_000, "premise"),
+    "mirrored-pace": Stage(MIRRORED_PACE, MINATAR, EQUAL, range(5), 20_000, "pace"),
     "foresight": Stage(FORESIGHT, FORESIGHT_TASKS, seeds=range(100, 104)),
     "default-epsilon": Stage(DEFAULT_EPSILON, DEFAULT_EPSILON_TASKS, frames=100_000),
 }
@@ -249,6 +261,7 @@ def populations(stage: str, *, small: bool) -> list[Population]:
     if small:
         chosen = chosen._replace(tasks=SMALL, seeds=range(3), frames=30_000)
     agents, tasks, settings, seeds, frames, folder = chosen
+    agents = {name: (agent, (PLAIN if agent == "comper" else {}) | own) for name, (agent, own) in agents.items()}
     every = [(task, name, agent) for task in tasks for name, agent in agents.items()]
     return [population(task, f"{folder or stage}/{name}", agent, settings, seeds, frames) for task, name, agent in every]
 
