@@ -452,11 +452,22 @@ NETWORKS = of(
     ("layer_norm is ignored", "if self._layer_norm else x", "if False else x"),
     ("features are not normalised", "self.Dense1.forward(self._norm(features.flatten(-3)))", "self.Dense1.forward(features.flatten(-3))"),
     ("hidden units are not normalised", "return self._norm(self.Dense1", "return (self.Dense1"),
-    ("pixels are not scaled", "return as_floats(frames)", "return frames.float()"),
+    ("pixels are not scaled", "images = as_floats(images)", "images = images.float()"),
     ("all trials have the first one's filters", "self.weight.flatten(0, 1)", "self.weight[:1].expand_as(self.weight).flatten(0, 1)"),
     ("trials are mixed", "x.view(len(x), len(images), -1, *x.shape[2:]).movedim(1, 0)", "x.reshape(len(images), len(x), -1, *x.shape[2:])"),
     ("width is ignored", "Stage(channels, width * filters)", "Stage(channels, filters)"),
     ("channels are rows", "frames if self._channel_axis == 0 else frames.movedim(-1, -3)", "frames"),
+) + of(
+    "networks/residual.py", "networks/test_gpu_kernels.py",
+    ("a CPU asks for kernels", "if is_stacked and is_gpu and self._fits_kernels", "if is_stacked and self._fits_kernels"),
+) + of(
+    "networks/gpu_kernels.py", "networks/test_gpu_kernels.py",
+    ("an older GPU has kernels", "if torch.cuda.get_device_capability() < OLDEST_GPU:", "if False:"),
+    ("the oldest GPU has none", "get_device_capability() < OLDEST_GPU:", "get_device_capability() <= OLDEST_GPU:"),
+    ("kernels are not tried out", "        module.try_out()\n", ""),
+    ("a missing compiler is an error", "(ImportError, RuntimeError, OSError, subprocess.SubprocessError)", "(ImportError, RuntimeError, OSError)"),
+    ("our own mistakes are hidden", "except (ImportError, RuntimeError, OSError, subprocess.SubprocessError):", "except Exception:"),
+    ("what is missing is looked for again", "@cache\ndef gpu_kernels", "def gpu_kernels"),
 ) + of(
     "networks/cnn.py", "networks/test_cnn.py networks/test_stacking.py",
     ("pixels are not scaled", "images, scale = self._channels_last(frames), _scale_of(frames)", "images, scale = self._channels_last(frames), 1.0"),
