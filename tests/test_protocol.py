@@ -17,7 +17,7 @@ import pytest
 from comper import protocol
 from comper.agents.agent import AgentSpec, Task
 from comper.agents.comper import ComperConfig
-from comper.agents.comper_graph import IN_ATARI
+from comper.agents.comper_graph import IN_ATARI, IN_MINATAR
 from comper.agents.dqn import DQNConfig
 from comper.agents.registry import AGENTS, find_agent
 from comper.environments.atari import AtariSettings
@@ -209,6 +209,7 @@ GRAPH_IN_ATARI = GRAPH | {
         "autofire_steps": 100,
     }.items()
 }  # fmt: skip
+GRAPH_IN_MINATAR = GRAPH | {name: Expected(True, GRAPH[name].source) for name in ("mirror", "average_views")}
 ATARI = {
     "frame_skip": table(3, "Frame skip"),
     "sticky_probability": table(3, "Stochasticity"),
@@ -248,6 +249,7 @@ PRESETS: dict[str, tuple[Settings, dict[str, Expected]]] = {
     "AtariSettings": (AtariSettings(), ATARI),
     **{name: (find_agent(name).config, defaults) for name, defaults in AGENT_DEFAULTS.items()},
     "comper in Atari games": (IN_ATARI, GRAPH_IN_ATARI),
+    "comper in MinAtar": (IN_MINATAR, GRAPH_IN_MINATAR),
 }
 
 
@@ -306,9 +308,15 @@ def test_an_agent_plays_the_papers_game_with_its_own_changes_alone(agent: str) -
         config, environment = default_settings(spec, find_environment(game).settings)
         changes = {name: Expected(value, "Table 8") for name, value in ENVIRONMENT_CHANGES.get(agent, {}).items()}
         assert differences(environment, {**ATARI, **changes}) == {}
-        assert config is (spec.in_atari or spec.config)
-    for elsewhere in ("minatar:breakout", "gym:CartPole-v1"):
-        assert default_settings(spec, find_environment(elsewhere).settings)[0] is spec.config
+        assert config is spec.in_family.get("atari", spec.config)
+    assert default_settings(spec, find_environment("gym:CartPole-v1").settings)[0] is spec.config
+    assert default_settings(spec, find_environment(lambda: None).settings)[0] is spec.config
+
+
+def test_comper_has_settings_of_its_own_in_minatar() -> None:
+    settings = find_environment("minatar:breakout").settings
+    assert default_settings(find_agent("comper"), settings)[0] is IN_MINATAR
+    assert default_settings(find_agent("ddqn"), settings)[0] is find_agent("ddqn").config
 
 
 @pytest.mark.parametrize("agent", STATES)

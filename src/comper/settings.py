@@ -229,16 +229,22 @@ def _require_printable(value: Any) -> None:
 _PREFIX = "setting_"
 
 
-def add_flags(parser: argparse.ArgumentParser, title: str, settings: Settings, in_atari: Settings | None = None) -> None:
-    """A group of flags, one for every setting, with its synonyms; a flag that the parser has already stays as it is."""
+def add_flags(
+    parser: argparse.ArgumentParser, title: str, settings: Settings, in_family: Mapping[str, Settings] | None = None
+) -> None:
+    """A group of flags, one for every setting, with its synonyms; a flag that the parser has already stays as it is.
+
+    `in_family` has settings with other defaults, by what they are called.
+    """
     sources = "in brackets: tables and sections are the paper's; A and D, of docs/deviations.md"
     group = parser.add_argument_group(title, sources)
-    others = changed_settings([in_atari], [settings]) if in_atari is not None else {}
+    others = {name: changed_settings([own], [settings]) for name, own in (in_family or {}).items()}
     for part, f in fields_of([settings]):
         if f"--{f.name.replace('_', '-')}" in parser._option_string_actions:
             continue
         flags = [f"--{name.replace('_', '-')}" for name in (f.name, *f.metadata["synonyms"])]
-        default = f"{getattr(part, f.name)}, in Atari games {others[f.name][0]}" if f.name in others else getattr(part, f.name)
+        elsewhere = [f"; {name}: {changes[f.name][0]}" for name, changes in others.items() if f.name in changes]
+        default = f"{getattr(part, f.name)}{''.join(elsewhere)}"
         text = f"{f.metadata['help']} ({f.metadata['source']}; default: {default})".replace("%", "%%")
         metavar = (
             "|".join(f.metadata["choices"]) or {"int": "N", "float": "X", "str": "NAME", "bool": "true|false"}[kind_of(f)]

@@ -228,5 +228,5 @@ class AgentSpec:
     config: AgentConfig
     environment: Mapping[str, Any] = field(default_factory=dict)
     """Settings of the environment that this agent has otherwise, where the environment has them."""
-    in_atari: AgentConfig | None = None
-    """The agent's settings in Atari games, where they are others."""
+    in_family: Mapping[str, AgentConfig] = field(default_factory=dict)
+    """The agent's settings in a family of environments, where they are others, by its extra: `atari`, `minatar`."""

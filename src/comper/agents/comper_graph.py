@@ -515,7 +515,7 @@ class GraphAgent(Agent):
             raise UsageError("average_views is for pictures, and these observations are none: use --average-views false.")
         if config.average_views and not (config.mirror or config.shift_pixels > 1):
             raise UsageError(
-                "average_views, which is on by default in Atari games, needs pictures that are moved or mirrored: "
+                "average_views, which is on by default in Atari games and MinAtar, needs pictures that are moved or mirrored: "
                 "use --average-views false, --shift-pixels 4 or --mirror true."
             )
         if config.layer_norm and not config.residual_width:
@@ -631,8 +631,14 @@ IN_ATARI = GraphConfig(
     average_views=True,
 )
 """Pictures need motion and smaller steps; 20,000 steps two updates each, a lower γ and more trust; and more is made of each
-picture and action (experiments 7, 19 and 22). FIRE is pressed by turns where that pays (experiment 28).
+picture and action (experiments 7, 19 and 22). FIRE is pressed by turns where that pays (experiments 28 and 29).
 """
+IN_MINATAR = GraphConfig(mirror=True, average_views=True)
+"""Experiment 21."""
 COMPER = AgentSpec(
-    "comper", "values travel over the graph of similar transitions", GraphAgent, GraphConfig(), in_atari=IN_ATARI
+    "comper",
+    "values travel over the graph of similar transitions",
+    GraphAgent,
+    GraphConfig(),
+    in_family={"atari": IN_ATARI, "minatar": IN_MINATAR},
 )

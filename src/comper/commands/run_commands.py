@@ -56,7 +56,7 @@ def add_train(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     parser.add_argument("--config", type=folder, metavar="FILE", help=text)
     parser.add_argument("--floors", type=folder, metavar="FILE", help="floors that `comper floors --out FILE` measured")
     agent = _agent_in(argv)
-    add_flags(parser, f"settings of {agent.name} (another --agent has others)", agent.config, agent.in_atari)
+    add_flags(parser, f"settings of {agent.name} (another --agent has others)", agent.config, agent.in_family)
     for family, settings in family_settings().items():
         add_flags(parser, f"settings of the environment: {family}", settings)
 

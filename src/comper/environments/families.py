@@ -127,6 +127,11 @@ def _nearest(name: str) -> list[str]:
     return list(dict.fromkeys(keys[key] for key in nearest))
 
 
+def extra_of(settings: EnvironmentSettings) -> str:
+    """The extra of the family whose settings these are: a user's own environments are Gymnasium's."""
+    return next(family.extra for family in FAMILIES.values() if type(family.settings) is type(settings))
+
+
 def family_settings() -> dict[str, EnvironmentSettings]:
     """The settings of every family, by what its environments are called."""
     return {family.summary: family.settings for family in FAMILIES.values()}

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from comper.agents.agent import AgentSpec, Task
 from comper.agents.registry import find_agent
-from comper.environments.atari import AtariSettings
 from comper.environments.environment import EnvironmentInfo, EnvironmentSettings, EnvironmentSpec
-from comper.environments.families import family_settings, find_environment, outside_module
+from comper.environments.families import extra_of, family_settings, find_environment, outside_module
 from comper.environments.floors import Floors
 from comper.errors import ComperError, DamagedFileError, OtherVersionError, OutsideCodeError, UsageError
 from comper.importing import is_outside_name, load_object
@@ -284,7 +283,7 @@ def default_settings(spec: AgentSpec, environment: EnvironmentSettings) -> tuple
     """An agent's own settings in a family of environments, and the environment's with what the agent has otherwise."""
     known = {f.name for f in dataclasses.fields(environment)}
     changes = {name: value for name, value in spec.environment.items() if name in known}
-    config = spec.in_atari if spec.in_atari is not None and isinstance(environment, AtariSettings) else spec.config
+    config = spec.in_family.get(extra_of(environment), spec.config)
     return config, dataclasses.replace(environment, **changes)
 
 
