@@ -144,6 +144,7 @@ ATARI: dict[str, Any] = {
     "joystick": "off",
     "mirror": False,
     "average_views": False,
+    "autofire_steps": 0,
 }
 """What all candidates for Atari share, where nothing else is said: 100,000 frames are 20,000 steps there."""
 SHIFTS = ATARI | {"shift_pixels": 4}
