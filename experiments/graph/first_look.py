@@ -24,6 +24,7 @@ OPTIONS: dict[str, Any] = {
 }  # fmt: skip
 MINATAR: dict[str, Any] = {"observation": "single", "epsilon_decay_frames": 5_000, "train_period_steps": 2}
 MINIGRID: dict[str, Any] = {"observation": "single", "epsilon_decay_frames": 4_000, "train_period_steps": 2}
+NO_MIRRORS: dict[str, Any] = {"mirror": False, "average_views": False}
 PLAIN: dict[str, Any] = {"trust": 1.0, "trust_grows": "never"}
 LAMBDA: dict[str, Any] = {"untried": "ignored", "trust": 0.8, "trust_grows": "never"}
 GROWING: dict[str, Any] = {**LAMBDA, "trust_grows": "state"}
@@ -143,6 +144,7 @@ def run(question: str, seeds: list[int], out: Path, *, only: list[str]) -> None:
                     continue
                 settings = {**shared, **changes, "frames": frames}
                 agent = settings.pop("agent", "comper")
+                settings = NO_MIRRORS | settings if agent == "comper" else settings
                 began = time.process_time()
                 place = out / f"{question}-{variant}".replace(" ", "_").replace(",", "")
                 (folder,) = train(environment, agent, seed=seed, out=place, **OPTIONS, **settings)

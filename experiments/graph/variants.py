@@ -136,6 +136,8 @@ LENDING_TASKS = ("minatar:asterix", "minatar:seaquest", "minatar:space_invaders"
 
 ATARI: dict[str, Any] = {
     "observation": "rolling",
+    "discount": 0.99,
+    "trust": 0.6,
     "train_period_steps": 1,
     "step_size": 0.0001,
     "epsilon_end": 0.05,

@@ -459,13 +459,17 @@ NETWORKS = of(
     ("channels are rows", "frames if self._channel_axis == 0 else frames.movedim(-1, -3)", "frames"),
 ) + of(
     "networks/residual.py", "networks/test_gpu_kernels.py",
-    ("a CPU asks for kernels", "if is_stacked and is_gpu and self._fits_kernels", "if is_stacked and self._fits_kernels"),
+    ("a CPU asks for kernels", "if is_stacked and is_gpu and (kernels", "if is_stacked and (kernels"),
+    ("wide networks ask for kernels", "max(3 * channels, width * max(FILTERS)) <= MOST_CHANNELS", "3 * channels <= MOST_CHANNELS"),
+    ("many channels ask for kernels", "max(3 * channels, width * max(FILTERS)) <= MOST_CHANNELS", "width * max(FILTERS) <= MOST_CHANNELS"),
+    ("any number of pictures", "if self._fits_kernels and is_small else", "if self._fits_kernels else"),
 ) + of(
     "networks/gpu_kernels.py", "networks/test_gpu_kernels.py",
     ("an older GPU has kernels", "if torch.cuda.get_device_capability() < OLDEST_GPU:", "if False:"),
     ("the oldest GPU has none", "get_device_capability() < OLDEST_GPU:", "get_device_capability() <= OLDEST_GPU:"),
     ("kernels are not tried out", "        module.try_out()\n", ""),
     ("a missing compiler is an error", "(ImportError, RuntimeError, OSError, subprocess.SubprocessError)", "(ImportError, RuntimeError, OSError)"),
+    ("a full memory is taken for a lack", "    except torch.OutOfMemoryError:  # nothing is missing: others have the memory\n        raise\n", ""),
     ("our own mistakes are hidden", "except (ImportError, RuntimeError, OSError, subprocess.SubprocessError):", "except Exception:"),
     ("what is missing is looked for again", "@cache\ndef gpu_kernels", "def gpu_kernels"),
 ) + of(

@@ -1,7 +1,7 @@
 """Where our kernels are tested: on a GPU in 16-bit numbers, or on a CPU in Triton's interpreter, which multiplies longer ones.
 
 The environment variable TRITON_INTERPRET chooses before Triton is imported, and torch looks for Triton: hence a process of
-its own, which `tests/test_gpu_kernels.py` starts where there is Triton.
+its own, which `tests/networks/test_gpu_kernels.py` starts where there is Triton.
 """
 
 from __future__ import annotations

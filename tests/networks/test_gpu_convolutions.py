@@ -174,12 +174,22 @@ def test_a_network_computes_with_kernels_what_it_computes_without(
 
 @needs_gpu
 @pytest.mark.parametrize(("width", "asked"), [(1, [KERNELS]), (2, [KERNELS]), (3, [])])
-def test_kernels_are_asked_for_if_a_power_of_two_is_the_width(
-    monkeypatch: pytest.MonkeyPatch, width: int, asked: list[str]
-) -> None:
+def test_a_gpu_asks_for_kernels(monkeypatch: pytest.MonkeyPatch, width: int, asked: list[str]) -> None:
     names: list[str] = []
     monkeypatch.setattr(residual, "gpu_kernels", names.append)
     make = make_residual_network(width, ObservationSpec((8, 8), 1), 4)
     made = Population(make, [np.random.default_rng(0)], torch.device("cuda"), stacked=True)
     made.forward(0, torch.zeros(1, 2, 1, 8, 8, device="cuda"))
     assert names == asked
+
+
+@pytest.mark.parametrize("name", ["TritonError", "AssertionError"])
+def test_what_triton_lacks_is_told_as_an_error_of_running(
+    monkeypatch: pytest.MonkeyPatch, kernels: ModuleType, name: str
+) -> None:
+    def fails() -> None:
+        raise getattr(kernels, name, AssertionError)("no driver")
+
+    monkeypatch.setattr(kernels, "_run_all", fails)
+    with pytest.raises(RuntimeError, match="Triton: no driver"):
+        kernels.try_out()

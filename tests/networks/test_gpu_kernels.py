@@ -89,6 +89,30 @@ def test_our_own_mistakes_are_not_hidden(path: Path, when: str) -> None:
         gpu_kernels(NAME)
 
 
+def test_a_gpu_whose_memory_is_full_lacks_no_kernels(path: Path) -> None:
+    path.write_text("import torch\ndef try_out():\n    raise torch.OutOfMemoryError")
+    for _ in range(2):
+        with pytest.raises(torch.OutOfMemoryError):
+            gpu_kernels(NAME)
+
+
+@pytest.mark.parametrize(
+    ("width", "image_channels", "batch", "is_asked"),
+    [
+        (1, 4, 32, True), (2, 4, 32, True), (3, 4, 32, False), (4, 4, 32, False), (8, 4, 32, False),
+        (1, 21, 32, True), (1, 22, 32, False), (1, 4, 4_755, True), (1, 4, 4_756, False),
+    ],
+)  # fmt: skip
+def test_kernels_are_for_narrow_networks_and_offsets_of_32_bits(
+    monkeypatch: pytest.MonkeyPatch, width: int, image_channels: int, batch: int, is_asked: bool
+) -> None:
+    monkeypatch.setattr(residual, "gpu_kernels", lambda name: import_module("types"))
+    with torch.device("meta"):
+        made = residual.ResidualCNN(width, ObservationSpec((84, 84), image_channels), 3)
+        images = torch.zeros(2, batch, image_channels, 84, 84)
+    assert (made._kernels(images) is not None) == is_asked
+
+
 @pytest.mark.parametrize(("capability", "is_new"), [((7, 5), False), ((8, 0), True), ((9, 0), True), ((12, 0), True)])
 def test_an_older_gpu_is_left_to_torch(
     monkeypatch: pytest.MonkeyPatch, path: Path, capability: tuple[int, int], is_new: bool

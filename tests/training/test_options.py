@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,10 @@ import torch
 from comper.agents.dqn import DQN, DQNConfig
 from comper.agents.random_policy import RANDOM
 from comper.agents.registry import AGENTS, find_agent
+from comper.environments.environment import EnvironmentSettings
 from comper.environments.families import find_environment
 from comper.errors import DamagedFileError, OtherVersionError, OutsideCodeError, UsageError
+from comper.protocol import AgentConfig
 from comper.runs.files import digest
 from comper.runs.manifest import Manifest
 from comper.settings import fields_of, with_settings
@@ -98,6 +101,27 @@ def test_an_agents_own_settings_come_before_the_environments_and_the_users_befor
     assert changed.environment.pooling == "none"  # type: ignore[attr-defined]
     assert changed.config == DQNConfig(batch_size=7)
     assert not hasattr(default_settings(DQN, CARTPOLE.settings)[1], "pooling")  # nothing to change there
+
+
+def test_an_agent_may_have_settings_of_its_own_in_a_family() -> None:
+    own = dataclasses.replace(DQN, in_family={"gymnasium": DQNConfig(batch_size=7)})
+    assert resolved(own, CARTPOLE).config == DQNConfig(batch_size=7)
+    assert resolved(own, CARTPOLE, batch_size=8).changed() == {"batch_size": [8, 7]}
+    assert resolved(own).config == DQN.config
+    assert default_settings(own, EnvironmentSettings())[0] is DQN.config
+
+
+@pytest.mark.parametrize(
+    ("in_family", "says"),
+    [
+        ({"minatr": DQNConfig()}, "dqn has settings in_family 'minatr': write one of atari, gymnasium, minatar, minigrid"),
+        ({"atari": AgentConfig()}, "dqn has settings in_family 'atari' of type AgentConfig: give a DQNConfig"),
+        ({"atari": {"batch_size": 7}}, "of type dict: give a DQNConfig"),
+    ],
+)
+def test_settings_in_a_family_that_nobody_would_get_are_refused(in_family: dict[str, Any], says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        resolved(dataclasses.replace(DQN, in_family=in_family))
 
 
 def test_changes_are_those_from_the_agents_own_settings() -> None:

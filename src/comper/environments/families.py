@@ -128,8 +128,8 @@ def _nearest(name: str) -> list[str]:
 
 
 def extra_of(settings: EnvironmentSettings) -> str:
-    """The extra of the family whose settings these are: a user's own environments are Gymnasium's."""
-    return next(family.extra for family in FAMILIES.values() if type(family.settings) is type(settings))
+    """The extra of the family whose settings these are (a user's own environments have Gymnasium's); empty: of none."""
+    return next((family.extra for family in FAMILIES.values() if isinstance(settings, type(family.settings))), "")
 
 
 def family_settings() -> dict[str, EnvironmentSettings]:

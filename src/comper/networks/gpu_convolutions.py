@@ -14,6 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from triton.errors import TritonError
 
 FEWEST_CHANNELS = 16
 """What a matrix unit multiplies at a time."""
@@ -249,6 +250,13 @@ def _unpool_block(
 
 def try_out() -> None:
     """Run each kernel once; an error says what is missing."""
+    try:
+        _run_all()
+    except (TritonError, AssertionError) as error:  # its own, and where it finds no driver
+        raise RuntimeError(f"Triton: {error}") from error
+
+
+def _run_all() -> None:
     images = torch.zeros(1, 1, 1, 4, 4, device="cuda")
     weight, bias = (torch.zeros(1, FEWEST_CHANNELS, *shape, device="cuda", requires_grad=True) for shape in ((1, 3, 3), ()))
     with torch.enable_grad():
@@ -348,6 +356,8 @@ def _launch(
     sign: Tensor | None = None,
 ) -> Tensor:
     """Convolve; with `sign`, the x of before, go back from the gradient of what came out."""
+    assert x.is_contiguous()
+    assert bias is None or bias.is_contiguous()
     trials, batch, height, width, channels = x.shape
     filters = taps.shape[2 if sign is not None else 3]
     y = x.new_empty((*x.shape[:4], filters))

@@ -16,7 +16,10 @@ OLDEST_GPU = (8, 0)
 
 @cache
 def gpu_kernels(name: str) -> ModuleType | None:
-    """A module of kernels that have run on this machine's GPU, by the name of the module; None: torch does the work."""
+    """A module of kernels that have run on this machine's GPU, by the name of the module; None: torch does the work.
+
+    A module's `try_out` raises a RuntimeError where something of Triton's is missing.
+    """
     import torch
 
     if torch.cuda.get_device_capability() < OLDEST_GPU:
@@ -24,6 +27,8 @@ def gpu_kernels(name: str) -> ModuleType | None:
     try:
         module = importlib.import_module(name)
         module.try_out()
-    except (ImportError, RuntimeError, OSError, subprocess.SubprocessError):  # all that Triton says of what is missing
+    except torch.OutOfMemoryError:  # nothing is missing: others have the memory
+        raise
+    except (ImportError, RuntimeError, OSError, subprocess.SubprocessError):
         return None
     return module

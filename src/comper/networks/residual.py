@@ -18,6 +18,10 @@ KERNELS = "comper.networks.gpu_convolutions"
 FILTERS = (16, 32, 32)
 """Of the three stages, each of which halves the picture."""
 HIDDEN_UNITS = 512
+MOST_CHANNELS = 64
+"""That our kernels take. More were not tried, and 256 are too many for the shared memory of most GPUs."""
+MOST_OFFSETS = 2**31
+"""Of 32 bits, with which they find a number of a trial's pictures."""
 
 
 def make_residual_network(
@@ -85,12 +89,12 @@ class ResidualCNN(nn.Module):
         self._layer_norm = layer_norm
         self._channel_axis = observation.channel_axis
         height, columns, channels = observation.image_size
+        self._fits_kernels = max(3 * channels, width * max(FILTERS)) <= MOST_CHANNELS
         for number, filters in enumerate(FILTERS, start=1):
             self.add_module(f"Stage{number}", Stage(channels, width * filters))
             channels, height, columns = width * filters, (height + 1) // 2, (columns + 1) // 2
         self._stages = tuple(stage for stage in self.children() if isinstance(stage, Stage))
         self.num_filters = channels
-        self._fits_kernels = width & (width - 1) == 0  # blocks of a power of two
         self.Dense1 = Linear(height * columns * channels, HIDDEN_UNITS)
         self.Dense2 = output(HIDDEN_UNITS, num_actions)
 
@@ -102,7 +106,7 @@ class ResidualCNN(nn.Module):
         """What the last stage says of states, (..., B, filters, H, W)."""
         images = self._images(frames)
         is_stacked, is_gpu = images.dim() == 5, images.device.type == "cuda"
-        if is_stacked and is_gpu and self._fits_kernels and (kernels := gpu_kernels(KERNELS)):
+        if is_stacked and is_gpu and (kernels := self._kernels(images)):
             return self._features_by(kernels, images)
         images = as_floats(images)
         x = images.movedim(0, 1).flatten(1, 2) if is_stacked else images
@@ -113,6 +117,11 @@ class ResidualCNN(nn.Module):
                 x = stage.forward(x)
         x = x.relu().float()
         return x.view(len(x), len(images), -1, *x.shape[2:]).movedim(1, 0) if is_stacked else x
+
+    def _kernels(self, images: Tensor) -> ModuleType | None:
+        """Our own, for images (T, B, C, H, W), where they run."""
+        is_small = images[0, :, 0].numel() * MOST_CHANNELS < MOST_OFFSETS
+        return gpu_kernels(KERNELS) if self._fits_kernels and is_small else None
 
     def _features_by(self, kernels: ModuleType, images: Tensor) -> Tensor:
         """The same by our own kernels, of images (T, B, C, H, W)."""

@@ -53,4 +53,4 @@ def _network(name: str, layers: Sequence[tuple[str, int]]) -> dict[str, Any]:
 
 
 def _shown(value: Any) -> str:
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    return str(value).lower() if isinstance(value, bool) else f"{value:,}" if isinstance(value, int) else str(value)

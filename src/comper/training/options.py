@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from comper.agents.agent import AgentSpec, Task
 from comper.agents.registry import find_agent
 from comper.environments.environment import EnvironmentInfo, EnvironmentSettings, EnvironmentSpec
-from comper.environments.families import extra_of, family_settings, find_environment, outside_module
+from comper.environments.families import FAMILIES, extra_of, family_settings, find_environment, outside_module
 from comper.environments.floors import Floors
 from comper.errors import ComperError, DamagedFileError, OtherVersionError, OutsideCodeError, UsageError
 from comper.importing import is_outside_name, load_object
@@ -276,6 +276,13 @@ def named_agent(agent: str | AgentSpec, trusted: Trusted = None) -> tuple[str, A
 def _whole(agent: AgentSpec) -> AgentSpec:
     if lacking := sorted(getattr(agent.agent, "__abstractmethods__", ())):
         raise UsageError(f"The agent {agent.name} lacks {', '.join(lacking)}: its class must have each of them as a method.")
+    known = [family.extra for family in FAMILIES.values()]
+    for name, config in agent.in_family.items():
+        if name not in known:
+            raise UsageError(f"The agent {agent.name} has settings in_family {name!r}: write one of {', '.join(known)}.")
+        if type(config) is not type(agent.config):
+            wanted, given = type(agent.config).__name__, type(config).__name__
+            raise UsageError(f"The agent {agent.name} has settings in_family {name!r} of type {given}: give a {wanted}.")
     return agent
 
 
