@@ -21,8 +21,13 @@ from comper.report.statistics import final_score
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 AGENTS = ("comper", "comper-single", "comper-stacked", "dqn", "ddqn")
-STUDIED = ("comper", "comper-3-steps", "ddqn", "dqn", "comper-single")
-"""The columns of the other table; the second is called \"without its graph\" there."""
+STUDIED = {
+    "comper": "comper",
+    "without mirrors": "comper-plain",
+    "without its graph": "comper-3-steps",
+    **{name: name for name in ("ddqn", "dqn", "comper-single")},
+}
+"""The columns of the other table, and what `results/graph` calls them."""
 
 
 def scores(agent: str) -> Iterator[tuple[str, np.ndarray[tuple[int], np.dtype[np.float64]]]]:
@@ -73,10 +78,10 @@ def test_table_of_the_study_follows_from_its_results() -> None:
     with (ROOT / "results" / "graph" / "tasks.csv").open(encoding="utf-8", newline="") as file:
         found = {(row["environment"], row["agent"]): row for row in csv.DictReader(file)}
     title, _, *rows = cells("results/graph")
-    assert title[1:-1] == [name.replace("comper-3-steps", "without its graph") for name in STUDIED]
+    assert title[1:-1] == list(STUDIED)
     assert len(rows) == 10
     for task, *shown in rows:
-        for agent, text in zip(STUDIED, shown, strict=False):
+        for agent, text in zip(STUDIED.values(), shown, strict=False):
             row, half = found[task, agent], 0.51 * 10 ** -len(text.rpartition(".")[2])
             assert [*map(float, text.split(" ± "))] == pytest.approx([float(row["score"]), float(row["score, sd"])], abs=half)
         assert float(shown[-1]) == pytest.approx(float(found[task, "comper"]["floor"]), abs=0.051)

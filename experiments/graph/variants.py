@@ -9,7 +9,7 @@ python experiments/graph/variants.py --stage pace                     # the firs
 python experiments/graph/variants.py --stage dqn-pace                 # DQN with comper's own pace
 python experiments/graph/variants.py --stage ensemble                 # several networks in one
 python experiments/graph/variants.py --stage mirrors                  # mirrored pictures in MinAtar
-python experiments/graph/variants.py --stage mirrored-study           # the same in the study; mirrored-pace: its first steps
+python experiments/graph/variants.py --stage mirrored-pace            # the first steps with them, at comper's own pace
 python experiments/graph/variants.py --stage foresight                # what follows is foreseen, in MinAtar
 python experiments/graph/variants.py --stage default-epsilon          # should comper explore for longer?
 python experiments/graph/variants.py --stage lending                  # states that lend, where little recurs
@@ -35,18 +35,20 @@ from experiments.readings.variants import STAGE_1_GAMES, Population, add_flags, 
 Agents = dict[str, tuple[str, dict[str, Any]]]
 
 PLAIN = {"mirror": False, "average_views": False}
-"""What `comper` had in MinAtar before experiment 21, and has wherever nothing else is said here."""
+"""What `comper` had in MinAtar before experiment 21, and has in every stage but the study where nothing else is said."""
 ANY = {"random_actions": "any"}
 """The default before experiment 11."""
 
 STUDY: Agents = {
     "comper": ("comper", {}),
     "comper-3-steps": ("comper", {"targets": "steps"}),
-    "comper-any-action": ("comper", ANY),
+    "comper-plain": ("comper", PLAIN),
+    "comper-plain-3-steps": ("comper", PLAIN | {"targets": "steps"}),
+    "comper-any-action": ("comper", PLAIN | ANY),
 }
-"""The second: three-step returns from a plain replay memory, with a target network; everything else as in the first.
+"""3-steps: returns from a plain replay memory, with a target network, everything else the same. Plain: before experiment 30.
 
-The third: random actions whatever was tried, which was the default before experiment 11.
+The last: random actions whatever was tried, which was the default before experiment 11.
 """
 
 GRAPH_ACTS = ANY | {"act_with": "graph"}
@@ -111,11 +113,6 @@ MIRRORS: Agents = {
     "mirrors": ("comper", {"mirror": True}),
     "mirrors-and-views": ("comper", MIRRORED),
 }
-MIRRORED_STUDY: Agents = {
-    "comper-mirrored": ("comper", MIRRORED),
-    "comper-mirrored-3-steps": ("comper", MIRRORED | {"targets": "steps"}),
-}
-"""Beside the agents of the study."""
 MIRRORED_PACE: Agents = {"own-pace-mirrored": ("comper", PACE["own-pace"][1] | MIRRORED)}
 FORESIGHT: Agents = {
     "foresight-1": ("comper", {"foresight_steps": 1}),
@@ -240,7 +237,6 @@ STAGES = {
     "dqn-pace": Stage(DQN_PACE, ALL_TASKS, EQUAL, range(5), 100_000),
     "ensemble": Stage(ENSEMBLE, TUNE_TASKS),
     "mirrors": Stage(MIRRORS, MINATAR, seeds=range(100, 104)),
-    "mirrored-study": Stage(MIRRORED_STUDY, MINATAR, EQUAL, range(5), 100_000, "premise"),
     "mirrored-pace": Stage(MIRRORED_PACE, MINATAR, EQUAL, range(5), 20_000, "pace"),
     "foresight": Stage(FORESIGHT, FORESIGHT_TASKS, seeds=range(100, 104)),
     "default-epsilon": Stage(DEFAULT_EPSILON, DEFAULT_EPSILON_TASKS, frames=100_000),
@@ -264,7 +260,8 @@ def populations(stage: str, *, small: bool) -> list[Population]:
     if small:
         chosen = chosen._replace(tasks=SMALL, seeds=range(3), frames=30_000)
     agents, tasks, settings, seeds, frames, folder = chosen
-    agents = {name: (agent, (PLAIN if agent == "comper" else {}) | own) for name, (agent, own) in agents.items()}
+    if stage != "study":
+        agents = {name: (agent, (PLAIN if agent == "comper" else {}) | own) for name, (agent, own) in agents.items()}
     every = [(task, name, agent) for task in tasks for name, agent in agents.items()]
     return [population(task, f"{folder or stage}/{name}", agent, settings, seeds, frames) for task, name, agent in every]
 
