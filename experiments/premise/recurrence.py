@@ -1,7 +1,7 @@
 """How often transitions recur: the share of different ones among many steps, of a random policy or of a trained one.
 
 python experiments/premise/recurrence.py paper minatar:breakout minigrid:Empty-8x8-v0 --out results/premise/recurrence.json
-python experiments/premise/recurrence.py --runs runs/premise/comper --out results/premise/recurrence.json
+python experiments/premise/recurrence.py --runs runs/premise/comper-any-action --out results/premise/recurrence.json
 python experiments/premise/recurrence.py space_invaders alien --distances --steps 2000 --out results/readings/distances.json
 
 A transition is (s, a, r, s'), compared in every pixel as COMPER does with δ = 0; s is one observation, also where an agent

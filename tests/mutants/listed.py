@@ -683,6 +683,16 @@ LOOP = of(
 ) + of(
     "training/options.py", "training/test_options.py",
     ("what was taken out is refused though it was off", "- set(known) - switched_off(parts, recorded))", "- set(known))"),
+    ("settings in a family that is none are passed over", "        if name not in known:\n", "        if False:\n"),
+    ("settings in a family may be another agent's", "        if type(config) is not type(agent.config):\n", "        if False:\n"),
+    ("families have no settings of their own", "spec.in_family.get(extra_of(environment), spec.config)", "spec.config"),
+) + of(
+    "environments/families.py", "training/test_options.py",
+    ("all settings are an Atari game's", "if isinstance(settings, type(family.settings))), \"\")", "), \"\")"),
+) + of(
+    "agents/comper_graph.py", "test_protocol.py",
+    ("no mirrors in MinAtar", "GraphConfig(mirror=True, average_views=True)", "GraphConfig(average_views=True)"),
+    ("no autofire in Atari games", "    autofire_steps=100,\n", ""),
 ) + of(
     "settings.py", "training/test_options.py",
     ("what was taken out is passed over though it was on", " if name in values and values[name] == off}", "}"),
