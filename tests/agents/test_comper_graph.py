@@ -471,6 +471,16 @@ def test_values_to_act_by_may_be_means_over_views_of_the_picture(shift: int, mir
     assert not np.allclose(expected[0], np.mean(expected, 0), atol=1e-4), "the views differ"
 
 
+@pytest.mark.parametrize("shift", [0, 1])
+def test_of_one_view_there_is_nothing_to_average(shift: int) -> None:
+    agent, there, _ = of_picture(dataclasses.replace(QUICK, shift_pixels=shift, act_with="network"))
+    agent.config = dataclasses.replace(agent.config, average_views=True)
+    del agent.pictures  # is not asked
+    with_views = agent.q_values(np.array([[there]]), [0])
+    agent.config = dataclasses.replace(agent.config, average_views=False)
+    np.testing.assert_array_equal(with_views, agent.q_values(np.array([[there]]), [0]))
+
+
 def test_views_of_several_trials_are_each_ones_own_together_or_apart() -> None:
     config = dataclasses.replace(QUICK, average_views=True, shift_pixels=2, mirror=True, joystick="shared", act_with="network")
     trials = setups((6, 6), [0, 1, 2])
@@ -507,11 +517,7 @@ def test_mirrors_and_views_and_joysticks_are_refused_where_they_have_no_meaning(
     views = dataclasses.replace(QUICK, average_views=True)
     with pytest.raises(UsageError, match="--average-views false"):
         GraphAgent.check(views, vector)
-    for config in (views, dataclasses.replace(views, shift_pixels=1)):
-        with pytest.raises(UsageError, match="--shift-pixels 4"):
-            GraphAgent.check(config, WIDE)
-    GraphAgent.check(dataclasses.replace(views, shift_pixels=2), WIDE)
-    GraphAgent.check(dataclasses.replace(views, mirror=True), WIDE)
+    GraphAgent.check(views, WIDE)
     joystick = dataclasses.replace(QUICK, joystick="alone")
     for config, task in ((joystick, numbers), (dataclasses.replace(joystick, duelling=False), WIDE)):
         with pytest.raises(UsageError, match="--joystick off"):

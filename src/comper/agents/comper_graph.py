@@ -198,7 +198,7 @@ class GraphConfig(AgentConfig):
         False,
         "D7",
         "the network's values to act by are means over nine places of the picture, as far as shift_pixels / 2, "
-        "and with mirror over its mirror images",
+        "and with mirror over its mirror images; with neither there is nothing to average",
         before=False,
     )
     step_size: float = setting(0.00025, "D7", "Adam's step size", above=0, most=1_000, synonyms=("lr", "learning_rate"))
@@ -332,7 +332,8 @@ class GraphAgent(Agent):
 
     def _network_values(self, states: NDArray[np.int64], trials: Sequence[int]) -> NDArray[np.float32]:
         """The network's values of states (n, history): of each as it is, or the mean over several views of it."""
-        if not self.config.average_views:
+        c = self.config
+        if not (c.average_views and (c.mirror or c.shift_pixels > 1)):
             return super().q_values(states, trials)
         copies, views = self.pictures.around(states)
         q = self.q_network.population(self.pictures.frames(copies, trials, views), trials=trials).cpu().numpy()
@@ -513,11 +514,6 @@ class GraphAgent(Agent):
             _check_actions(config, task)
         if config.average_views and not is_picture:
             raise UsageError("average_views is for pictures, and these observations are none: use --average-views false.")
-        if config.average_views and not (config.mirror or config.shift_pixels > 1):
-            raise UsageError(
-                "average_views, which is on by default in Atari games and MinAtar, needs pictures that are moved or mirrored: "
-                "use --average-views false, --shift-pixels 4 or --mirror true."
-            )
         if config.layer_norm and not config.residual_width:
             raise UsageError("layer_norm is for the residual network: use --residual-width 1 with it.")
         if config.foresight_steps:
