@@ -87,6 +87,25 @@ def test_table_of_the_study_follows_from_its_results() -> None:
         assert float(shown[-1]) == pytest.approx(float(found[task, "comper"]["floor"]), abs=0.051)
 
 
+def test_interquartile_means_of_the_study_follow_from_its_results() -> None:
+    found: list[dict[str, dict[str, str]]] = []
+    for family in ("", "minatar", "minigrid"):
+        with (ROOT / "results" / "graph" / family / "summary.csv").open(encoding="utf-8", newline="") as file:
+            found.append({row["agent"]: row for row in csv.DictReader(file)})
+    _, _, *rows = cells("results/graph/summary")
+    assert len(rows) == 8
+    for name, *shown in rows:
+        agent = re.search(r"\*([\w-]+)\*", name) or re.search(r"`([\w-]+)`", name)
+        known = {"plain": "comper-plain", "plain-3-steps": "comper-plain-3-steps"}
+        known |= {"any-action": "comper-any-action", "3-steps": "comper-3-steps"}
+        for summary, text in zip(found, shown, strict=True):
+            row = summary[known.get(agent[1], agent[1])]  # type: ignore[index]
+            numbers = [float(number) for number in re.findall(r"-?\d\.\d\d", text)]
+            edges = [float(row[f"score, interquartile mean{edge}"]) for edge in ("", ", low", ", high")]
+            assert numbers == pytest.approx(edges if len(numbers) == 3 else edges[:1], abs=0.0051)
+            assert len(numbers) == 3 or edges[0] == edges[1] == edges[2], "an interval is left out"
+
+
 def test_every_agent_of_the_readme_exists_or_is_a_users_own() -> None:
     named = re.findall(r"--agent (\S+)", README) + re.findall(r'train\([^)]*?, "([\w-]+)"', README)
     assert {"dqn", "ddqn", "comper-stacked"} <= set(named)
