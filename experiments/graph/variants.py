@@ -9,6 +9,7 @@ python experiments/graph/variants.py --stage pace                     # the firs
 python experiments/graph/variants.py --stage dqn-pace                 # DQN with comper's own pace
 python experiments/graph/variants.py --stage ensemble                 # several networks in one
 python experiments/graph/variants.py --stage mirrors                  # mirrored pictures in MinAtar
+python experiments/graph/variants.py --stage mirrored-trust           # how far values travel there
 python experiments/graph/variants.py --stage mirrored-pace            # the first steps with them, at comper's own pace
 python experiments/graph/variants.py --stage foresight                # what follows is foreseen, in MinAtar
 python experiments/graph/variants.py --stage default-epsilon          # should comper explore for longer?
@@ -114,6 +115,12 @@ MIRRORS: Agents = {
     "mirrors-and-views": ("comper", MIRRORED),
 }
 MIRRORED_PACE: Agents = {"own-pace-mirrored": ("comper", PACE["own-pace"][1] | MIRRORED)}
+MIRRORED_TRUST: Agents = {
+    "trust-0.8": ("comper", MIRRORED | {"trust": 0.8}),
+    "trust-0.9": ("comper", MIRRORED | {"trust": 0.9}),
+    "three-steps": ("comper", MIRRORED | {"targets": "steps"}),
+}
+"""Beside `mirrors-and-views` of the stage before, which has the same seeds and frames, and λ = 0.6."""
 FORESIGHT: Agents = {
     "foresight-1": ("comper", {"foresight_steps": 1}),
     "foresight-3": ("comper", {"foresight_steps": 3}),
@@ -237,6 +244,7 @@ STAGES = {
     "dqn-pace": Stage(DQN_PACE, ALL_TASKS, EQUAL, range(5), 100_000),
     "ensemble": Stage(ENSEMBLE, TUNE_TASKS),
     "mirrors": Stage(MIRRORS, MINATAR, seeds=range(100, 104)),
+    "mirrored-trust": Stage(MIRRORED_TRUST, MINATAR, seeds=range(100, 104)),
     "mirrored-pace": Stage(MIRRORED_PACE, MINATAR, EQUAL, range(5), 20_000, "pace"),
     "foresight": Stage(FORESIGHT, FORESIGHT_TASKS, seeds=range(100, 104)),
     "default-epsilon": Stage(DEFAULT_EPSILON, DEFAULT_EPSILON_TASKS, frames=100_000),
