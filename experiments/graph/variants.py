@@ -47,9 +47,10 @@ STUDY: Agents = {
     "comper-plain-3-steps": ("comper", PLAIN | {"targets": "steps"}),
     "comper-any-action": ("comper", PLAIN | ANY),
 }
-"""3-steps: returns from a plain replay memory, with a target network, everything else the same. Plain: before experiment 30.
+"""3-steps: returns from a plain replay memory, with a target network, and any random action, since nothing is counted there.
 
-The last: random actions whatever was tried, which was the default before experiment 11.
+Plain: without mirrors and views. Any-action: the graph with random actions whatever was tried, as before experiment 11; it is
+what differs from plain-3-steps by the graph alone.
 """
 
 GRAPH_ACTS = ANY | {"act_with": "graph"}
