@@ -534,6 +534,8 @@ NETWORKS = of(
 ) + of(
     "networks/graphs.py", "learners/test_learner.py networks/test_graphs.py",
     ("a replay overwrites the answer before", "tuple(x.clone() for x in self._recordings[key].replay(inputs))", "self._recordings[key].replay(inputs)"),
+    ("garbage is collected while recording", "    gc.disable()\n", ""),
+    ("garbage is never collected again", "        if was_enabled:\n            gc.enable()\n", "        pass\n"),
 )  # fmt: skip
 
 TM = of(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from functools import partial
 
 import numpy as np
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 
 from comper.networks.cnn import Duelling, ObservationSpec, make_q_network
 from comper.networks.foresight import with_foresight
-from comper.networks.graphs import WARM_UP_CALLS, GraphedFunction
+from comper.networks.graphs import WARM_UP_CALLS, GraphedFunction, without_garbage_collection
 from comper.networks.histogram import with_histograms
 from comper.networks.joystick import Joystick
 from comper.networks.stacking import NetworkFactory, Population
@@ -38,6 +39,40 @@ def test_a_copied_population_replays_its_own_weights(monkeypatch: pytest.MonkeyP
         population.groups[0]["Dense3.bias"].add_(1.0)
     assert torch.equal(target(states, trials=[0, 1]), before)
     torch.testing.assert_close(population(states, trials=[0, 1]), before + 1)
+
+
+@pytest.mark.parametrize("was_enabled", [True, False])
+def test_garbage_is_collected_again_after_a_recording_that_failed(was_enabled: bool) -> None:
+    def record_and_fail() -> None:
+        with without_garbage_collection():
+            assert not gc.isenabled()
+            raise ValueError("while recording")
+
+    if not was_enabled:
+        gc.disable()
+    try:
+        with pytest.raises(ValueError, match="while recording"):
+            record_and_fail()
+        assert gc.isenabled() == was_enabled
+    finally:
+        gc.enable()
+
+
+@needs_cuda
+@pytest.mark.gpu
+def test_a_recording_is_not_spoiled_by_the_graphs_of_a_learner_that_is_gone() -> None:
+    def doubled(x: Tensor) -> tuple[Tensor]:
+        if gc.isenabled():
+            gc.collect()  # as Python may at any line
+        return (2 * x,)
+
+    x = torch.ones(3, device="cuda")
+    for _ in range(3):
+        graphed = GraphedFunction(doubled)
+        for _ in range(WARM_UP_CALLS + 1):
+            assert torch.equal(graphed(x)[0], 2 * x)
+        learner: list[object] = [graphed]
+        learner.append(learner)  # a circle, as a learner is: only the collector frees it
 
 
 def users_network() -> nn.Module:

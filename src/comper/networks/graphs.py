@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -46,6 +48,18 @@ class GraphedFunction:
         return GraphedFunction(copy.deepcopy(self._function, memo))
 
 
+@contextmanager
+def without_garbage_collection() -> Iterator[None]:
+    """To free the graphs of a learner that is gone, as the collector may at any line, spoils what is being recorded."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
 class _Recording:
     """One recorded call: where its inputs are read from and its outputs are left."""
 
@@ -55,7 +69,7 @@ class _Recording:
             mine.copy_(given)
         torch.cuda.synchronize()
         self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph):  # recorded, not executed
+        with without_garbage_collection(), torch.cuda.graph(self._graph):  # recorded, not executed
             self._outputs = function(*self._inputs)
 
     def replay(self, inputs: tuple[Tensor, ...]) -> Outputs:
