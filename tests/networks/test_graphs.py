@@ -62,17 +62,20 @@ def test_garbage_is_collected_again_after_a_recording_that_failed(was_enabled: b
 @pytest.mark.gpu
 def test_a_recording_is_not_spoiled_by_the_graphs_of_a_learner_that_is_gone() -> None:
     def doubled(x: Tensor) -> tuple[Tensor]:
-        if gc.isenabled():
+        if torch.cuda.is_current_stream_capturing() and gc.isenabled():
             gc.collect()  # as Python may at any line
         return (2 * x,)
 
-    x = torch.ones(3, device="cuda")
-    for _ in range(3):
+    def record() -> None:
         graphed = GraphedFunction(doubled)
         for _ in range(WARM_UP_CALLS + 1):
             assert torch.equal(graphed(x)[0], 2 * x)
         learner: list[object] = [graphed]
         learner.append(learner)  # a circle, as a learner is: only the collector frees it
+
+    x = torch.ones(3, device="cuda")
+    record()
+    record()
 
 
 def users_network() -> nn.Module:
