@@ -10,6 +10,7 @@ python experiments/graph/variants.py --stage dqn-pace                 # DQN with
 python experiments/graph/variants.py --stage ensemble                 # several networks in one
 python experiments/graph/variants.py --stage mirrors                  # mirrored pictures in MinAtar
 python experiments/graph/variants.py --stage mirrored-trust           # how far values travel there
+python experiments/graph/variants.py --stage mirrored-parts           # what else three-step returns do otherwise
 python experiments/graph/variants.py --stage mirrored-pace            # the first steps with them, at comper's own pace
 python experiments/graph/variants.py --stage foresight                # what follows is foreseen, in MinAtar
 python experiments/graph/variants.py --stage default-epsilon          # should comper explore for longer?
@@ -122,6 +123,21 @@ MIRRORED_TRUST: Agents = {
     "three-steps": ("comper", MIRRORED | {"targets": "steps"}),
 }
 """Beside `mirrors-and-views` of the stage before, which has the same seeds and frames, and λ = 0.6."""
+AS_STEPS_DO: dict[str, Any] = {
+    "random_actions": "any",
+    "replay": "visit",
+    "act_with": "network",
+    "all_tried": False,
+}
+"""What three-step returns have besides their targets."""
+MIRRORED_PARTS: Agents = {
+    "any-random-action": ("comper", MIRRORED | {"random_actions": "any"}),
+    "by-visit": ("comper", MIRRORED | {"replay": "visit"}),
+    "network-acts": ("comper", MIRRORED | {"act_with": "network"}),
+    "all-but-targets": ("comper", MIRRORED | AS_STEPS_DO),
+    "fresh-values": ("comper", MIRRORED | {"asked_states": 20_000}),
+}
+"""Beside the two stages before."""
 FORESIGHT: Agents = {
     "foresight-1": ("comper", {"foresight_steps": 1}),
     "foresight-3": ("comper", {"foresight_steps": 3}),
@@ -246,6 +262,7 @@ STAGES = {
     "ensemble": Stage(ENSEMBLE, TUNE_TASKS),
     "mirrors": Stage(MIRRORS, MINATAR, seeds=range(100, 104)),
     "mirrored-trust": Stage(MIRRORED_TRUST, MINATAR, seeds=range(100, 104)),
+    "mirrored-parts": Stage(MIRRORED_PARTS, MINATAR, seeds=range(100, 104)),
     "mirrored-pace": Stage(MIRRORED_PACE, MINATAR, EQUAL, range(5), 20_000, "pace"),
     "foresight": Stage(FORESIGHT, FORESIGHT_TASKS, seeds=range(100, 104)),
     "default-epsilon": Stage(DEFAULT_EPSILON, DEFAULT_EPSILON_TASKS, frames=100_000),
