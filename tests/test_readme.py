@@ -16,11 +16,22 @@ import pytest
 from comper.agents.registry import AGENTS as KNOWN_AGENTS
 from comper.environments.floors import load_floors
 from comper.protocol import PAPER_GAMES, TRIALS, num_scored_episodes
-from comper.report.statistics import final_score
+from comper.report.statistics import final_score, interval, mean_of_games
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 AGENTS = ("comper", "comper-single", "comper-stacked", "dqn", "ddqn")
+SETTINGS = {
+    "its own settings": ["paper/comper"],
+    "ten": ["paper/comper", "graph/eight-games/autofire-seeds-5-to-9"],
+    "residual": ["graph/eight-games/autofire-residual"],
+    "residual, ten": ["graph/eight-games/autofire-residual", "graph/eight-games/autofire-residual-seeds-5-to-9"],
+    "no autofire": ["graph/eight-games/two-updates"],
+    "A": ["graph/eight-games/parts-mirrors-views"],
+    "B": ["graph/eight-games/parts-mirrors-views-residual"],
+    "C": ["graph/eight-games/two-updates-residual"],
+}
+"""The columns of the table of other settings, and the archives of their runs."""
 STUDIED = {
     "comper": "comper",
     "without mirrors": "comper-plain",
@@ -30,13 +41,22 @@ STUDIED = {
 """The columns of the other table, and what `results/graph` calls them."""
 
 
-def scores(agent: str) -> Iterator[tuple[str, np.ndarray[tuple[int], np.dtype[np.float64]]]]:
-    """(game, scores of a trial's episodes) of an agent's archive."""
-    with tarfile.open(ROOT / "results" / "paper" / f"{agent}.tar.gz") as archive:
+def scores(archived: str) -> Iterator[tuple[str, np.ndarray[tuple[int], np.dtype[np.float64]]]]:
+    """(game, scores of a trial's episodes) of an archive in results."""
+    with tarfile.open(ROOT / "results" / f"{archived}.tar.gz") as archive:
         for member in archive:
             if member.name.endswith("episodes.jsonl"):
                 lines = archive.extractfile(member).read().splitlines()  # type: ignore[union-attr]
                 yield member.name.split("/")[1], np.array([json.loads(line)["score"] for line in lines])
+
+
+def finals(*archived: str) -> dict[str, list[float]]:
+    """Scores of the trials of each game."""
+    trials: dict[str, list[float]] = {}
+    for name in archived:
+        for game, played in scores(name):
+            trials.setdefault(game, []).append(final_score(played, num_scored_episodes(game)))
+    return trials
 
 
 def cells(name: str) -> list[list[str]]:
@@ -52,16 +72,33 @@ def table() -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("column", range(len(AGENTS)), ids=AGENTS)
 def test_table_of_the_readme_follows_from_the_logs(column: int) -> None:
-    trials: dict[str, list[float]] = {}
-    for game, played in scores(AGENTS[column]):
-        trials.setdefault(game, []).append(final_score(played, num_scored_episodes(game)))
+    trials = finals(f"paper/{AGENTS[column]}")
     assert set(trials) == set(PAPER_GAMES)
-    for game, finals in trials.items():
-        assert len(finals) == TRIALS
+    for game, ends in trials.items():
+        assert len(ends) == TRIALS
         mean, sd = (float(text.replace(",", "")) for text in table()[game][column].split(" ± "))
         # The table cuts or rounds to one decimal.
-        assert mean == pytest.approx(np.mean(finals), abs=0.1)
-        assert sd == pytest.approx(np.std(finals), abs=0.1)
+        assert mean == pytest.approx(np.mean(ends), abs=0.1)
+        assert sd == pytest.approx(np.std(ends), abs=0.1)
+
+
+@pytest.mark.parametrize("column", SETTINGS)
+def test_table_of_other_settings_follows_from_the_logs(column: str) -> None:
+    title, _, *rows = cells("results/graph/eight-games")
+    assert title[2:] == list(SETTINGS)
+    trials, floors = finals(*SETTINGS[column]), load_floors()
+    shown = {row[0].lower().replace(" ", "_"): row[title.index(column)] for row in rows}
+    assert set(shown) == set(PAPER_GAMES)
+    for game, text in shown.items():
+        assert bool(text) == (game in trials)
+        if text:
+            ends = np.array(trials[game])
+            assert len(ends) == (2 * TRIALS if "ten" in column else TRIALS)
+            assert float(text.strip("*").replace(",", "")) == pytest.approx(
+                ends.mean(), abs=0.051 if game == "freeway" else 0.51
+            )
+            low = interval(mean_of_games, [ends], rng=np.random.default_rng(0)).low
+            assert text.startswith("**") == (low > floors.value(game, 5))
 
 
 def test_floors_of_the_readme_are_those_of_the_package() -> None:
