@@ -535,6 +535,7 @@ NETWORKS = of(
     "networks/graphs.py", "learners/test_learner.py networks/test_graphs.py",
     ("a replay overwrites the answer before", "tuple(x.clone() for x in self._recordings[key].replay(inputs))", "self._recordings[key].replay(inputs)"),
     ("garbage is collected while recording", "    gc.disable()\n", ""),
+    ("garbage may be freed in a recording", "with without_garbage_collection(), torch.cuda", "with torch.cuda"),
     ("garbage is never collected again", "        if was_enabled:\n            gc.enable()\n", "        pass\n"),
 )  # fmt: skip
 
