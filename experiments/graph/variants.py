@@ -11,6 +11,7 @@ python experiments/graph/variants.py --stage ensemble                 # several 
 python experiments/graph/variants.py --stage mirrors                  # mirrored pictures in MinAtar
 python experiments/graph/variants.py --stage mirrored-trust           # how far values travel there
 python experiments/graph/variants.py --stage mirrored-parts           # what else three-step returns do otherwise
+python experiments/graph/variants.py --stage mirrored-any-action      # any random action, in the study's games
 python experiments/graph/variants.py --stage mirrored-pace            # the first steps with them, at comper's own pace
 python experiments/graph/variants.py --stage foresight                # what follows is foreseen, in MinAtar
 python experiments/graph/variants.py --stage default-epsilon          # should comper explore for longer?
@@ -138,6 +139,8 @@ MIRRORED_PARTS: Agents = {
     "fresh-values": ("comper", MIRRORED | {"asked_states": 20_000}),
 }
 """Beside the two stages before."""
+MIRRORED_ANY: Agents = {"comper-mirrored-any-action": ("comper", MIRRORED | ANY)}
+"""In the study's games of MinAtar: what differs from `comper-3-steps` by the graph alone."""
 FORESIGHT: Agents = {
     "foresight-1": ("comper", {"foresight_steps": 1}),
     "foresight-3": ("comper", {"foresight_steps": 3}),
@@ -263,6 +266,7 @@ STAGES = {
     "mirrors": Stage(MIRRORS, MINATAR, seeds=range(100, 104)),
     "mirrored-trust": Stage(MIRRORED_TRUST, MINATAR, seeds=range(100, 104)),
     "mirrored-parts": Stage(MIRRORED_PARTS, MINATAR, seeds=range(100, 104)),
+    "mirrored-any-action": Stage(MIRRORED_ANY, MINATAR, EQUAL, range(5), 100_000, "premise"),
     "mirrored-pace": Stage(MIRRORED_PACE, MINATAR, EQUAL, range(5), 20_000, "pace"),
     "foresight": Stage(FORESIGHT, FORESIGHT_TASKS, seeds=range(100, 104)),
     "default-epsilon": Stage(DEFAULT_EPSILON, DEFAULT_EPSILON_TASKS, frames=100_000),
