@@ -11,8 +11,8 @@ python experiments/graph/variants.py --stage ensemble                 # several 
 python experiments/graph/variants.py --stage mirrors                  # mirrored pictures in MinAtar
 python experiments/graph/variants.py --stage mirrored-trust           # how far values travel there
 python experiments/graph/variants.py --stage mirrored-parts           # what else three-step returns do otherwise
-python experiments/graph/variants.py --stage mirrored-any-action      # any random action, in the study's games
 python experiments/graph/variants.py --stage mirrored-pace            # the first steps with them, at comper's own pace
+python experiments/graph/variants.py --stage any-action-pace          # the same with any random action
 python experiments/graph/variants.py --stage foresight                # what follows is foreseen, in MinAtar
 python experiments/graph/variants.py --stage default-epsilon          # should comper explore for longer?
 python experiments/graph/variants.py --stage lending                  # states that lend, where little recurs
@@ -37,22 +37,25 @@ from experiments.readings.variants import STAGE_1_GAMES, Population, add_flags, 
 
 Agents = dict[str, tuple[str, dict[str, Any]]]
 
-PLAIN = {"mirror": False, "average_views": False}
-"""What `comper` had in MinAtar before experiment 21, and has in every stage but the study where nothing else is said."""
 ANY = {"random_actions": "any"}
-"""The default before experiment 11."""
+COUNTED = {"random_actions": "least-tried"}
+NO_MIRRORS = {"mirror": False, "average_views": False}
+PLAIN = NO_MIRRORS | COUNTED
+"""What `comper` had in MinAtar before experiments 21 and 33, and has outside the study where nothing else is said."""
 
 STUDY: Agents = {
     "comper": ("comper", {}),
     "comper-3-steps": ("comper", {"targets": "steps"}),
-    "comper-plain": ("comper", PLAIN),
-    "comper-plain-3-steps": ("comper", PLAIN | {"targets": "steps"}),
-    "comper-any-action": ("comper", PLAIN | ANY),
+    "comper-counted": ("comper", COUNTED),
+    "comper-plain": ("comper", NO_MIRRORS),
+    "comper-plain-3-steps": ("comper", NO_MIRRORS | {"targets": "steps"}),
+    "comper-plain-counted": ("comper", PLAIN),
+    "comper-any-action": ("comper", NO_MIRRORS | ANY),
 }
 """3-steps: returns from a plain replay memory, with a target network, and any random action, since nothing is counted there.
 
-Plain: without mirrors and views. Any-action: the graph with random actions whatever was tried, as before experiment 11; it is
-what differs from plain-3-steps by the graph alone.
+Plain: without mirrors and views. Counted: random actions by count in MinAtar, too, as before experiment 33. Any-action: in no
+task by count, as before experiment 11, and plain, so it differs from plain-3-steps by the graph alone.
 """
 
 GRAPH_ACTS = ANY | {"act_with": "graph"}
@@ -118,6 +121,10 @@ MIRRORS: Agents = {
     "mirrors-and-views": ("comper", MIRRORED),
 }
 MIRRORED_PACE: Agents = {"own-pace-mirrored": ("comper", PACE["own-pace"][1] | MIRRORED)}
+ANY_ACTION_PACE: Agents = {
+    "own-pace-mirrored-any": ("comper", PACE["own-pace"][1] | MIRRORED | ANY),
+    "own-pace-any": ("comper", PACE["own-pace"][1] | ANY),
+}
 MIRRORED_TRUST: Agents = {
     "trust-0.8": ("comper", MIRRORED | {"trust": 0.8}),
     "trust-0.9": ("comper", MIRRORED | {"trust": 0.9}),
@@ -139,8 +146,6 @@ MIRRORED_PARTS: Agents = {
     "fresh-values": ("comper", MIRRORED | {"asked_states": 20_000}),
 }
 """Beside the two stages before."""
-MIRRORED_ANY: Agents = {"comper-mirrored-any-action": ("comper", MIRRORED | ANY)}
-"""In the study's games of MinAtar: what differs from `comper-3-steps` by the graph alone."""
 FORESIGHT: Agents = {
     "foresight-1": ("comper", {"foresight_steps": 1}),
     "foresight-3": ("comper", {"foresight_steps": 3}),
@@ -266,7 +271,7 @@ STAGES = {
     "mirrors": Stage(MIRRORS, MINATAR, seeds=range(100, 104)),
     "mirrored-trust": Stage(MIRRORED_TRUST, MINATAR, seeds=range(100, 104)),
     "mirrored-parts": Stage(MIRRORED_PARTS, MINATAR, seeds=range(100, 104)),
-    "mirrored-any-action": Stage(MIRRORED_ANY, MINATAR, EQUAL, range(5), 100_000, "premise"),
+    "any-action-pace": Stage(ANY_ACTION_PACE, MINATAR, EQUAL, range(5), 20_000, "pace"),
     "mirrored-pace": Stage(MIRRORED_PACE, MINATAR, EQUAL, range(5), 20_000, "pace"),
     "foresight": Stage(FORESIGHT, FORESIGHT_TASKS, seeds=range(100, 104)),
     "default-epsilon": Stage(DEFAULT_EPSILON, DEFAULT_EPSILON_TASKS, frames=100_000),
