@@ -209,7 +209,10 @@ GRAPH_IN_ATARI = GRAPH | {
         "autofire_steps": 100,
     }.items()
 }  # fmt: skip
-GRAPH_IN_MINATAR = GRAPH | {name: Expected(True, GRAPH[name].source) for name in ("mirror", "average_views")}
+GRAPH_IN_MINATAR = GRAPH | {
+    name: Expected(value, GRAPH[name].source)
+    for name, value in {"random_actions": "any", "mirror": True, "average_views": True}.items()
+}
 ATARI = {
     "frame_skip": table(3, "Frame skip"),
     "sticky_probability": table(3, "Stochasticity"),

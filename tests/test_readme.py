@@ -130,11 +130,11 @@ def test_interquartile_means_of_the_study_follow_from_its_results() -> None:
         with (ROOT / "results" / "graph" / family / "summary.csv").open(encoding="utf-8", newline="") as file:
             found.append({row["agent"]: row for row in csv.DictReader(file)})
     _, _, *rows = cells("results/graph/summary")
-    assert len(rows) == 8
+    assert len(rows) == 9
     for name, *shown in rows:
         agent = re.search(r"\*([\w-]+)\*", name) or re.search(r"`([\w-]+)`", name)
         known = {"plain": "comper-plain", "plain-3-steps": "comper-plain-3-steps"}
-        known |= {"any-action": "comper-any-action", "3-steps": "comper-3-steps"}
+        known |= {"any-action": "comper-any-action", "3-steps": "comper-3-steps", "counted": "comper-counted"}
         for summary, text in zip(found, shown, strict=True):
             row = summary[known.get(agent[1], agent[1])]  # type: ignore[index]
             numbers = [float(number) for number in re.findall(r"-?\d\.\d\d", text)]

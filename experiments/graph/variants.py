@@ -55,7 +55,7 @@ STUDY: Agents = {
 """3-steps: returns from a plain replay memory, with a target network, and any random action, since nothing is counted there.
 
 Plain: without mirrors and views. Counted: random actions by count in MinAtar, too, as before experiment 33. Any-action: in no
-task by count, as before experiment 11, and plain, so it differs from plain-3-steps by the graph alone.
+task by count, as before experiment 11, and plain, so that it differs from plain-3-steps by the graph alone.
 """
 
 GRAPH_ACTS = ANY | {"act_with": "graph"}

@@ -55,7 +55,7 @@ COMPER, WITHOUT_SETS, DQN = "comper-single", "comper-single-without-sets", "dqn"
 PAIRS = {
     (COMPER, DQN): "COMPER against DQN",
     (COMPER, WITHOUT_SETS): "COMPER against COMPER without sets",
-    ("comper-plain", "comper-plain-3-steps"): "comper against comper without its graph",
+    ("comper-any-action", "comper-plain-3-steps"): "comper against comper without its graph",
 }
 """What is compared; the last pair is of the study of the agent `comper`, which shares tasks and settings."""
 REPLICATES = 5_000

@@ -629,8 +629,8 @@ IN_ATARI = GraphConfig(
 """Pictures need motion and smaller steps; 20,000 steps two updates each, a lower γ and more trust; and more is made of each
 picture and action (experiments 7, 19 and 22). FIRE is pressed by turns where that pays (experiments 28 and 29).
 """
-IN_MINATAR = GraphConfig(mirror=True, average_views=True)
-"""Experiment 21."""
+IN_MINATAR = GraphConfig(random_actions="any", mirror=True, average_views=True)
+"""Experiments 21 and 33."""
 COMPER = AgentSpec(
     "comper",
     "values travel over the graph of similar transitions",
