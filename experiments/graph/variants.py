@@ -87,7 +87,7 @@ ABLATIONS: Agents = {
     "not-duelling": ("comper", ANY | {"duelling": False}),
     "double": ("comper", ANY | {"double": True}),
     "network-acts": ("comper", ANY | {"act_with": "network"}),
-    "least-tried-actions": ("comper", {}),
+    "least-tried-actions": ("comper", COUNTED),
     "held-actions": ("comper", ANY | {"held_steps": 20}),
 }
 ABLATION_TASKS = ("minatar:breakout", "minigrid:DoorKey-6x6-v0", "minatar:space_invaders")
