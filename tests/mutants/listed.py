@@ -695,7 +695,8 @@ LOOP = of(
     ("all settings are an Atari game's", "if isinstance(settings, type(family.settings))), \"\")", "), \"\")"),
 ) + of(
     "agents/comper_graph.py", "test_protocol.py",
-    ("no mirrors in MinAtar", "GraphConfig(mirror=True, average_views=True)", "GraphConfig(average_views=True)"),
+    ("no mirrors in MinAtar", '"any", mirror=True, average_views=True)', '"any", average_views=True)'),
+    ("random actions by count in MinAtar", 'GraphConfig(random_actions="any", ', "GraphConfig("),
     ("no autofire in Atari games", "    autofire_steps=100,\n", ""),
 ) + of(
     "settings.py", "training/test_options.py",
