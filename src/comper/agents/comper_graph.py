@@ -633,7 +633,7 @@ IN_MINATAR = GraphConfig(random_actions="any", mirror=True, average_views=True)
 """Experiments 21 and 33."""
 COMPER = AgentSpec(
     "comper",
-    "values travel over the graph of similar transitions",
+    "this project's own, the default: values travel over the graph of similar transitions",
     GraphAgent,
     GraphConfig(),
     in_family={"atari": IN_ATARI, "minatar": IN_MINATAR},

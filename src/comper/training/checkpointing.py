@@ -230,7 +230,7 @@ class Checkpointer:
     def summary(self) -> str:
         """How much was saved, in one sentence."""
         if not self.num_written:
-            return "checkpoints: none written"
+            return "checkpoints: none was due"
         share = 100 * self.seconds / max(time.monotonic() - self._began, 1e-9)
         return (
             f"checkpoints: {self.num_written} written, {self.num_bytes / 1e6:,.0f} MB each,"

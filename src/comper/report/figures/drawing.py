@@ -115,6 +115,7 @@ def titled_panels(titles: list[str], handles: list[Any], *, columns: int = 4, he
         axes.remove()
     for axes, title in zip(cells, titles, strict=False):
         axes.set_title(title)
+        axes.yaxis.get_offset_text().set_ha("right")  # a power of ten stands beside the title, not over it
     if handles:
         legend(figure, handles)
     return figure, cells[: len(titles)]
