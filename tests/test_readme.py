@@ -19,7 +19,7 @@ from comper.protocol import PAPER_GAMES, TRIALS, num_scored_episodes
 from comper.report.statistics import final_score, interval, mean_of_games
 
 ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+README, RESEARCH = ((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/research.md"))
 AGENTS = ("comper", "comper-single", "comper-stacked", "dqn", "ddqn")
 SETTINGS = {
     "its own settings": ["paper/comper"],
@@ -59,8 +59,8 @@ def finals(*archived: str) -> dict[str, list[float]]:
     return trials
 
 
-def cells(name: str) -> list[list[str]]:
-    lines = README.split(f"<!-- table: {name} -->")[1].split("<!-- end of table -->")[0].strip().splitlines()
+def cells(name: str, document: str = README) -> list[list[str]]:
+    lines = document.split(f"<!-- table: {name} -->")[1].split("<!-- end of table -->")[0].strip().splitlines()
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
 
@@ -84,7 +84,7 @@ def test_table_of_the_readme_follows_from_the_logs(column: int) -> None:
 
 @pytest.mark.parametrize("column", SETTINGS)
 def test_table_of_other_settings_follows_from_the_logs(column: str) -> None:
-    title, _, *rows = cells("results/graph/eight-games")
+    title, _, *rows = cells("results/graph/eight-games", RESEARCH)
     assert title[2:] == list(SETTINGS)
     trials, floors = finals(*SETTINGS[column]), load_floors()
     shown = {row[0].lower().replace(" ", "_"): row[title.index(column)] for row in rows}
