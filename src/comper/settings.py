@@ -227,6 +227,8 @@ def _require_printable(value: Any) -> None:
 # As flags.
 
 _PREFIX = "setting_"
+SOURCES = "tables and sections are the paper's; A and D, of docs/deviations.md"
+"""What a setting's source names."""
 
 
 def add_flags(
@@ -236,8 +238,7 @@ def add_flags(
 
     `in_family` has settings with other defaults, by what they are called.
     """
-    sources = "in brackets: tables and sections are the paper's; A and D, of docs/deviations.md"
-    group = parser.add_argument_group(title, sources)
+    group = parser.add_argument_group(title, f"in brackets: {SOURCES}")
     others = {name: changed_settings([own], [settings]) for name, own in (in_family or {}).items()}
     for part, f in fields_of([settings]):
         if f"--{f.name.replace('_', '-')}" in parser._option_string_actions:

@@ -44,6 +44,7 @@ def test_the_text_says_the_same_as_the_data() -> None:
     assert shown["memory_sets"] == "100,000"
     assert shown["qlstm_epsilon"] == "1e-10"
     assert set(data["hyperparameters"]) <= set(shown)
+    assert text.endswith("source: tables and sections are the paper's; A and D, of docs/deviations.md")
 
 
 def test_an_agent_without_networks_has_only_settings() -> None:

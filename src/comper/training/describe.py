@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from comper.environments.families import find_environment
-from comper.settings import fields_of
+from comper.settings import SOURCES, fields_of
 from comper.training.options import RunSettings, resolve_settings
 
 
@@ -31,7 +31,7 @@ def as_text(settings: RunSettings, environment: str) -> str:
     lines += [f"{'setting':<28}{'value':>12}  {'source':<{width}}meaning"]
     for part, f in fields_of(settings.parts):
         lines += [f"{f.name:<28}{_shown(getattr(part, f.name)):>12}  {f.metadata['source']:<{width}}{f.metadata['help']}"]
-    return "\n".join(lines)
+    return "\n".join([*lines, "", f"source: {SOURCES}"])
 
 
 def settings_of(agent: str, environment: str) -> RunSettings:
