@@ -11,6 +11,7 @@ python experiments/graph/variants.py --stage ensemble                 # several 
 python experiments/graph/variants.py --stage mirrors                  # mirrored pictures in MinAtar
 python experiments/graph/variants.py --stage mirrored-trust           # how far values travel there
 python experiments/graph/variants.py --stage mirrored-parts           # what else three-step returns do otherwise
+python experiments/graph/variants.py --stage other-seeds              # comper with and without its graph in MinAtar
 python experiments/graph/variants.py --stage mirrored-pace            # the first steps with them, at comper's own pace
 python experiments/graph/variants.py --stage any-action-pace          # the same with any random action
 python experiments/graph/variants.py --stage foresight                # what follows is foreseen, in MinAtar
@@ -120,6 +121,11 @@ MIRRORS: Agents = {
     "mirrors": ("comper", {"mirror": True}),
     "mirrors-and-views": ("comper", MIRRORED),
 }
+OTHER_SEEDS: Agents = {
+    "comper": ("comper", MIRRORED | ANY),
+    "comper-3-steps": ("comper", MIRRORED | ANY | {"targets": "steps"}),
+}
+"""The study's two of these names in MinAtar."""
 MIRRORED_PACE: Agents = {"own-pace-mirrored": ("comper", PACE["own-pace"][1] | MIRRORED)}
 ANY_ACTION_PACE: Agents = {
     "own-pace-mirrored-any": ("comper", PACE["own-pace"][1] | MIRRORED | ANY),
@@ -271,6 +277,7 @@ STAGES = {
     "mirrors": Stage(MIRRORS, MINATAR, seeds=range(100, 104)),
     "mirrored-trust": Stage(MIRRORED_TRUST, MINATAR, seeds=range(100, 104)),
     "mirrored-parts": Stage(MIRRORED_PARTS, MINATAR, seeds=range(100, 104)),
+    "other-seeds": Stage(OTHER_SEEDS, MINATAR, EQUAL, range(5, 10), 100_000),
     "any-action-pace": Stage(ANY_ACTION_PACE, MINATAR, EQUAL, range(5), 20_000, "pace"),
     "mirrored-pace": Stage(MIRRORED_PACE, MINATAR, EQUAL, range(5), 20_000, "pace"),
     "foresight": Stage(FORESIGHT, FORESIGHT_TASKS, seeds=range(100, 104)),
