@@ -132,11 +132,10 @@ def test_interquartile_means_of_the_study_follow_from_its_results() -> None:
     _, _, *rows = cells("results/graph/summary")
     assert len(rows) == 9
     for name, *shown in rows:
-        agent = re.search(r"\*([\w-]+)\*", name) or re.search(r"`([\w-]+)`", name)
-        known = {"plain": "comper-plain", "plain-3-steps": "comper-plain-3-steps"}
-        known |= {"any-action": "comper-any-action", "3-steps": "comper-3-steps", "counted": "comper-counted"}
+        variant, agent = re.search(r"\*([\w-]+)\*", name), re.search(r"`([\w-]+)`", name)
+        called = f"comper-{variant[1]}" if variant else agent[1]  # type: ignore[index]
         for summary, text in zip(found, shown, strict=True):
-            row = summary[known.get(agent[1], agent[1])]  # type: ignore[index]
+            row = summary[called]
             numbers = [float(number) for number in re.findall(r"-?\d\.\d\d", text)]
             edges = [float(row[f"score, interquartile mean{edge}"]) for edge in ("", ", low", ", high")]
             assert numbers == pytest.approx(edges if len(numbers) == 3 else edges[:1], abs=0.0051)

@@ -56,7 +56,8 @@ STUDY: Agents = {
 """3-steps: returns from a plain replay memory, with a target network, and any random action, since nothing is counted there.
 
 Plain: without mirrors and views. Counted: random actions by count in MinAtar, too, as before experiment 33. Any-action: in no
-task by count, as before experiment 11, and plain, so that it differs from plain-3-steps by the graph alone.
+task by count, as before experiment 11, and plain, so that it differs from plain-3-steps by the graph and
+what goes with it: replay by set, acting by its values, no target network.
 """
 
 GRAPH_ACTS = ANY | {"act_with": "graph"}
@@ -121,37 +122,32 @@ MIRRORS: Agents = {
     "mirrors": ("comper", {"mirror": True}),
     "mirrors-and-views": ("comper", MIRRORED),
 }
-OTHER_SEEDS: Agents = {
-    "comper": ("comper", MIRRORED | ANY),
-    "comper-3-steps": ("comper", MIRRORED | ANY | {"targets": "steps"}),
-}
-"""The study's two of these names in MinAtar."""
-MIRRORED_PACE: Agents = {"own-pace-mirrored": ("comper", PACE["own-pace"][1] | MIRRORED)}
-ANY_ACTION_PACE: Agents = {
-    "own-pace-mirrored-any": ("comper", PACE["own-pace"][1] | MIRRORED | ANY),
-    "own-pace-any": ("comper", PACE["own-pace"][1] | ANY),
-}
 MIRRORED_TRUST: Agents = {
     "trust-0.8": ("comper", MIRRORED | {"trust": 0.8}),
     "trust-0.9": ("comper", MIRRORED | {"trust": 0.9}),
     "three-steps": ("comper", MIRRORED | {"targets": "steps"}),
 }
-"""Beside `mirrors-and-views` of the stage before, which has the same seeds and frames, and λ = 0.6."""
-AS_STEPS_DO: dict[str, Any] = {
-    "random_actions": "any",
-    "replay": "visit",
-    "act_with": "network",
-    "all_tried": False,
-}
+"""Beside `mirrors-and-views` of `mirrors`, which has the same seeds and frames, and λ = 0.6."""
+AS_STEPS_DO = ANY | {"replay": "visit", "act_with": "network", "all_tried": False}
 """What three-step returns have besides their targets."""
 MIRRORED_PARTS: Agents = {
-    "any-random-action": ("comper", MIRRORED | {"random_actions": "any"}),
+    "any-random-action": ("comper", MIRRORED | ANY),
     "by-visit": ("comper", MIRRORED | {"replay": "visit"}),
     "network-acts": ("comper", MIRRORED | {"act_with": "network"}),
     "all-but-targets": ("comper", MIRRORED | AS_STEPS_DO),
     "fresh-values": ("comper", MIRRORED | {"asked_states": 20_000}),
 }
-"""Beside the two stages before."""
+"""Beside `mirrors-and-views` and `three-steps` of the two stages before."""
+OTHER_SEEDS: Agents = {
+    "comper": ("comper", MIRRORED | ANY),
+    "comper-3-steps": ("comper", MIRRORED | ANY | {"targets": "steps"}),
+}
+"""The study's two of these names, in MinAtar."""
+MIRRORED_PACE: Agents = {"own-pace-mirrored": ("comper", PACE["own-pace"][1] | MIRRORED)}
+ANY_ACTION_PACE: Agents = {
+    "own-pace-mirrored-any": ("comper", PACE["own-pace"][1] | MIRRORED | ANY),
+    "own-pace-any": ("comper", PACE["own-pace"][1] | ANY),
+}
 FORESIGHT: Agents = {
     "foresight-1": ("comper", {"foresight_steps": 1}),
     "foresight-3": ("comper", {"foresight_steps": 3}),
